@@ -191,8 +191,8 @@ def command(
     own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
     times = _profile_at(course.profile)
     how = TrainOptions(
-        course.force,
-        course.keep_going,
+        force=course.force,
+        keep_going=course.keep_going,
         engine=cluster,
         task=own,
         until=course.until,

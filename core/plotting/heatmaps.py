@@ -22,6 +22,8 @@ NO_VALUE = "#d9d9d9"
 LEGIBLE = 6.0
 #: how large names may be of a cell: words, and numbers, which reach below no line and stand clear of each other sooner
 WORDS, NUMBERS = 0.9, 1.1
+#: the height that the name of a row needs, inches
+ROW = 0.1
 #: of numbers, where it lets every cell have its own
 SMALLEST = 5.5
 
@@ -98,3 +100,15 @@ def _size(names: Sequence[str], side: float) -> tuple[float, int]:
 def _level(names: Sequence[str], side: float) -> bool:
     size, step = _size(names, side)
     return (max(map(len, names)) + 0.8) * CHARACTER * size / SMALL < step * side / len(names)
+
+
+def name_rows(axes: Axes, names: Sequence[str], high: float) -> None:
+    """As many names of rows as there is room for; the last one, of the whole model, always.
+
+    Args:
+        high: how high the rows are together, inches.
+    """
+    last = len(names) - 1
+    step = ceil(ROW / (high / len(names)))
+    at = [*(i for i in range(0, last, step) if i <= last - step), last]
+    axes.set_yticks(at, [names[i] for i in at], fontsize=SMALL)

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .color_bar import color_bar
-from .heatmaps import heat_map, name_cells, room_for, signed_heat_map
+from .heatmaps import heat_map, name_cells, name_rows, room_for, signed_heat_map
 from .layout import EDGE, LINE, FigureLayout, wrap_words
 from .style import CHARACTER, SMALL, SURFACE, paper_style, shorten_label
 from .ticks import decades, power_of_ten
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 # Inches: the gap before a colour bar, the bar, its numbers and label, the name of the axis, a row, all rows at most and
 # at least, and the room below a map.
 GAP, BAR, NUMBERS, LABEL, ROW, ROWS, FEW, BELOW = 0.07, 0.09, 0.5, 0.16, 0.17, 2.2, 0.5, 0.09
-#: letters of a layer's name, at most; a name's height in inches
-LETTERS, NAME = 20, 0.1
+#: letters of a layer's name, at most
+LETTERS = 20
 #: positive values that lie further apart than this have a logarithmic scale, where a map may have one
 APART = 20.0
 #: a cell so wide and high, in inches, has its number in it
@@ -87,7 +86,7 @@ def draw_layer_maps(
             sheet.text(left, at - 0.55 * LINE, one.title, size=SMALL)
             axes = sheet.axes(left, at, wide, high)
             image, log = _draw(axes, one)
-            _name_rows(axes, names, high)
+            name_rows(axes, names, high)
             if len(names) > 1:
                 axes.axhline(len(names) - 1.5, color="black", linewidth=0.6)
             if one.written and room > CELL[0]:
@@ -141,11 +140,3 @@ def _write_numbers(axes: Axes, image: Any, one: LayerMap, *, errors: bool) -> No
         red, green, blue, _ = image.to_rgba(value)
         colour = "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.5 else "black"
         axes.text(column, row, words, ha="center", va="center", fontsize=SMALL, color=colour)
-
-
-def _name_rows(axes: Axes, names: list[str], high: float) -> None:
-    """As many names as there is room for; the last one, of all layers, always."""
-    last = len(names) - 1
-    step = ceil(NAME / (high / len(names)))
-    at = [*(i for i in range(0, last, step) if i <= last - step), last]
-    axes.set_yticks(at, [names[i] for i in at], fontsize=SMALL)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
-from ...plotting.heatmaps import heat_map, name_cells, room_for
+from ...plotting.heatmaps import heat_map, name_cells, name_rows, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, paper_style, shorten_label
 from .means import MEANS
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 # Inches: the gap before the colour bar, the bar, its numbers and label, the axis' name, a row, all rows at most and at
 # least, the curves, and the room between both.
 GAP, BAR, NUMBERS, LABEL, ROW, ROWS, FEW, CURVES, BETWEEN = 0.07, 0.09, 0.5, 0.16, 0.17, 2.6, 0.5, 1.1, 0.14
-#: letters of a layer's name, at most; a name's height in inches
-LETTERS, NAME = 24, 0.1
+#: letters of a layer's name, at most
+LETTERS = 24
 LINES = {
     "factors": ("factors", "-", "o"),
     "products": ("products, rank kept", "--", "s"),
@@ -59,7 +58,7 @@ def draw_means(result: AdapterMeans, width: float = 3.5, title: str | None = Non
         sheet.text(left, at - 0.55 * LINE, "error of the mean of factors", size=SMALL)
         axes = sheet.axes(left, at, wide, high)
         image = heat_map(axes, 100 * result.values("factors"), SURFACE, hatched=True)
-        _name_rows(axes, names, high)
+        name_rows(axes, names, high)
         if len(names) > 1:
             axes.axhline(len(names) - 1.5, color="black", linewidth=0.6)
         name_cells(axes, rounds, wide, rows=False)
@@ -81,11 +80,3 @@ def _draw_curves(axes: Axes, result: AdapterMeans) -> None:
     axes.set_xticks([])
     axes.set_ylabel("error, %")
     axes.legend(fontsize=SMALL, frameon=False, loc="best")
-
-
-def _name_rows(axes: Axes, names: list[str], high: float) -> None:
-    """As many names as there is room for; the last one, of all layers, always."""
-    last = len(names) - 1
-    step = ceil(NAME / (high / len(names)))
-    at = [*(i for i in range(0, last, step) if i <= last - step), last]
-    axes.set_yticks(at, [names[i] for i in at], fontsize=SMALL)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
-from ...plotting.heatmaps import heat_map, name_cells, room_for
+from ...plotting.heatmaps import heat_map, name_cells, name_rows, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import (
     CHARACTER,
@@ -112,14 +111,6 @@ def _limit(barrier: np.ndarray) -> float:
     """The end of the barriers' axis."""
     known = barrier[np.isfinite(barrier)]
     return 1.08 * float(known.max()) if known.size and known.max() > 0 else 1.0
-
-
-def name_rows(axes: Axes, names: list[str], high: float) -> None:
-    """As many names as there is room for; the last one, of the whole model, always."""
-    last = len(names) - 1
-    step = ceil(0.1 / (high / len(names)))
-    at = [*(i for i in range(0, last, step) if i <= last - step), last]
-    axes.set_yticks(at, [names[i] for i in at], fontsize=SMALL)
 
 
 def _draw_barriers(axes: Axes, result: LayerLine, i: int, limit: float, *, last: bool) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
-from ...plotting.heatmaps import heat_map, name_cells, room_for
+from ...plotting.heatmaps import heat_map, name_cells, name_rows, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import (
     CHARACTER,
@@ -20,7 +20,6 @@ from ...plotting.style import (
     shorten_label,
 )
 from ...plotting.ticks import power_of_ten
-from .layer_figure import name_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -69,7 +69,18 @@ def branch(
     """
     watcher = watcher or Unwatched()
     own = code_of_objects(code)
-    options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile, own, code_changed)
+    options = TrainOptions(
+        force=force,
+        keep_going=keep_going,
+        watcher=watcher,
+        workers=workers,
+        engine=engine,
+        task=task,
+        until=until,
+        profile=profile,
+        code=own,
+        code_changed=code_changed,
+    )
     return branch_with(run, round, handed_tables(changes), out, options)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..profile import Profile
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainOptions:
     """The options of :func:`~fedscope.training.train`, :func:`~fedscope.training.resume` and
     :func:`~fedscope.training.branch` besides a configuration.

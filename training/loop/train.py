@@ -104,7 +104,16 @@ def train(
     'fedadam'
     """
     watcher = watcher or Unwatched()
-    options = TrainOptions(force, keep_going, watcher, workers, engine, task, until, profile)
+    options = TrainOptions(
+        force=force,
+        keep_going=keep_going,
+        watcher=watcher,
+        workers=workers,
+        engine=engine,
+        task=task,
+        until=until,
+        profile=profile,
+    )
     if out is None:
         raise FedscopeError("out= is missing: the folder of the run, as in out='runs/mine'")
     return train_with(config_with(config, settings), out, options)
@@ -263,7 +272,18 @@ def resume(
     """
     watcher = watcher or Unwatched()
     own = code_of_objects(code)
-    options = TrainOptions(False, keep_going, watcher, workers, engine, task, until, profile, own, code_changed, device)
+    options = TrainOptions(
+        keep_going=keep_going,
+        watcher=watcher,
+        workers=workers,
+        engine=engine,
+        task=task,
+        until=until,
+        profile=profile,
+        code=own,
+        code_changed=code_changed,
+        device=device,
+    )
     return resume_with(path, options)
 
 

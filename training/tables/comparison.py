@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import combinations
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -19,26 +17,25 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...plotting.printed import printed_words
 from ...results import Table, TableResult, group_rows, number
-from ..curves.measures import TOTALS, CurveMeasure, measure_of, refuse_unknown
-from ..curves.run_curve import Curve
-from ..curves.run_names import same_data
-from ..curves.summary import describe_stale
+from ..curves.measures import CurveMeasure, measure_of, refuse_unknown
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
-from .code_notes import code_notes
+from .asked_model import OF, curve_of_model
 from .distinct_draws import Placed, about_rows, place_runs
-from .layout import axes_of, position, says, unsaid_settings, words_of
+from .layout import axes_of, position, words_of
+from .notes import (
+    notes_on_cells,
+    notes_on_data,
+    notes_on_last_numbers,
+    notes_on_later_measurements,
+    notes_on_models,
+    notes_on_other_settings,
+    notes_on_short_runs,
+)
 from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
 from .table_runs import Gathered, TableRun, gather
 
-if TYPE_CHECKING:
-    pass
-
-#: whose test: that of the model that a user would deploy, of ``global`` or of ``averaged``, or of both side by side
-OF = ("deployed", "global", "averaged", "both")
-#: columns that are measured on the deployed model alone, averaged where there is an average
-OF_DEPLOYED = ("client_test_error_", "all_client_test_error_", "all_client_deployed_error_")
 #: rows that a table is compared with where none is named
 BASELINES = ("fma", "FedAvg", "no average")
 
@@ -273,7 +270,7 @@ def table(
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
-    about_data = _other_data(gathered, (*rows, *columns))
+    about_data = notes_on_data(gathered, (*rows, *columns))
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     asked = [measures] if isinstance(measures, str) else list(measures)
     refuse_unknown(asked, [name for entry in gathered.entries for name in entry.curve.values])
@@ -286,7 +283,7 @@ def table(
         )
 
     def badness(entry: TableRun) -> float:
-        value = _of(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
+        value = curve_of_model(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
         return chosen[0].direction * value
 
     def place(entry: TableRun) -> str:
@@ -313,12 +310,12 @@ def table(
             *choices,
             *about_data,
             *about_rows(there, row_of),
-            *_notes(gathered, cells),
-            *_about_deployed(gathered, chosen, of),
-            *(_short(gathered, chosen, of, last) if last is not None else ()),
-            *_stale(gathered, chosen, of),
-            *_unlike(gathered, (*rows, *columns)),
-            *_measured_afterwards(gathered, chosen),
+            *notes_on_cells(gathered, cells),
+            *notes_on_models(gathered, chosen, of),
+            *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
+            *notes_on_last_numbers(gathered, chosen, of),
+            *notes_on_other_settings(gathered, (*rows, *columns)),
+            *notes_on_later_measurements(gathered, chosen),
         ),
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
@@ -365,7 +362,7 @@ def _cells(
         values: dict[str, float] = {}
         reached: dict[str, int | None] = {}
         for seed, entry in seeds.items():
-            curve = _of(entry.curve, kind, measure)
+            curve = curve_of_model(entry.curve, kind, measure)
             values[seed], _, window = curve.tail(name, last)
             windows.add(window)
             if target is not None and measure.is_reachable:
@@ -418,148 +415,6 @@ def _axis(gathered: Gathered, columns: Sequence[str], named: set[str]) -> dict[s
     return {}
 
 
-def _of(curve: Curve, kind: str, measure: CurveMeasure) -> Curve:
-    """A curve whose deployed model is the one that was asked for; without numbers where that was not measured."""
-    if kind == "deployed":
-        return curve
-    values = dict(curve.values)
-    averaged = values.pop(f"averaged_{measure.column}", None)
-    unmeasured = np.full(len(curve.round), np.nan)
-    if kind == "averaged" and measure.is_deployed:
-        values[measure.column] = unmeasured if averaged is None else averaged
-    elif kind == "global" and measure.column.startswith(OF_DEPLOYED) and _has_average(curve):
-        values[measure.column] = unmeasured
-    return replace(curve, values=values)
-
-
-def _has_average(curve: Curve) -> bool:
-    columns = (curve.values.get(f"averaged_{name}") for name in ("test_error", "test_loss"))
-    return any(values is not None and not np.isnan(values).all() for values in columns)
-
-
 def _usual(gathered: Gathered) -> tuple[str, ...]:
     errors = any(entry.curve.tail("test_error")[2] for entry in gathered.entries)
     return ("test_accuracy",) if errors else ("test_loss",)
-
-
-def _other_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
-    """Refuse to compare runs on different data unless that was asked for; say where the data are not known.
-
-    Raises:
-        FedscopeError: runs on different data.
-    """
-    if "data.name" in asked or "data.name" in gathered.varied:
-        return []
-    kinds: dict[str, TableRun] = {}
-    for entry in gathered.entries:
-        kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
-    for one, other in combinations(kinds.values(), 2):
-        if same_data(one.data, other.data) is False:
-            names = " and ".join(str(entry.data.get("name", "without a name")) for entry in (one, other))
-            were = "recorded as trained" if one.is_recorded or other.is_recorded else "trained"
-            raise FedscopeError(
-                f"{one.name} and {other.name} were {were} on different data ({names}), so their numbers do not "
-                "compare; leave one out, or say so with --columns data.name"
-            )
-    silent = [entry.name for entry in gathered.entries if not entry.data.get("name")]
-    if not silent or len(gathered.entries) < 2:
-        return []
-    do = "do" if len(silent) > 1 else "does"
-    return [f"{list_few(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
-
-
-def _short(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int) -> list[str]:
-    """Say where the last rounds are all that there are: such a mean holds the first ones, too."""
-    kinds = ("global", "averaged") if of == "both" else (of,)
-    short = {}
-    for entry in gathered.entries:
-        for measure in measures:
-            counts = [_of(entry.curve, kind, measure).tail(measure.name, last)[2] for kind in kinds]
-            if measure.name not in TOTALS and 0 < (most := max(counts)) < last:
-                short[entry.name] = most
-    if not short:
-        return []
-    few = (
-        f"{min(short.values())} to {max(short.values())}" if len(set(short.values())) > 1 else f"{min(short.values())}"
-    )
-    who = "all runs have" if len(short) == len(gathered.entries) else f"{list_few(short, 5)} have"
-    return [f"{who} {few} measured rounds in all, fewer than --last {last}: the mean holds the first ones, too"]
-
-
-def _stale(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
-    """Say where the last numbers are not of the last rounds."""
-    kinds = ("global", "averaged") if of == "both" else (of,)
-    notes = (
-        describe_stale([_of(entry.curve, kind, measure) for entry in gathered.entries], measure)
-        for measure in measures
-        for kind in kinds
-    )
-    return list(dict.fromkeys(filter(None, notes)))
-
-
-def _unlike(gathered: Gathered, said: Sequence[str]) -> list[str]:
-    """Say in which settings rows differ that no row and no column names."""
-    notes = []
-    for key in unsaid_settings(gathered.entries, said):
-        values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
-        notes.append(f"rows differ in {key}, too: {list_few(values, 5)}; --columns {key} sets them apart")
-    return notes + _silent(gathered)
-
-
-def _measured_afterwards(gathered: Gathered, measures: Sequence[CurveMeasure]) -> list[str]:
-    """Say which runs have numbers of the table's measures that ``fedscope measure`` has filled in, and on what."""
-    shown = {name for measure in measures for name in (measure.column, f"averaged_{measure.column}")}
-    names: dict[str, list[str]] = {}
-    for entry in gathered.entries:
-        for one in entry.run.measured.measurements if entry.run is not None else ():
-            if shown & set(one.columns):
-                names.setdefault(one.words, []).append(entry.name)
-    return [f"{list_few(own, 5)}: measured afterwards: {words}" for words, own in names.items()]
-
-
-def _about_deployed(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
-    """Say of which measures the global models of some runs have no numbers."""
-    names = [measure.name for measure in measures if measure.column.startswith(OF_DEPLOYED)]
-    if of not in ("global", "both") or not names or not any(_has_average(entry.curve) for entry in gathered.entries):
-        return []
-    return [f"{list_few(names, 3)} {'are' if len(names) > 1 else 'is'} of the averaged model where there is one"]
-
-
-def _silent(gathered: Gathered) -> list[str]:
-    """Say which recorded runs do not say their settings, where others do."""
-    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _own_settings(entry)]
-    if not silent or len(silent) == len(gathered.entries):
-        return []
-    keep = "keep" if len(silent) > 1 else "keeps"
-    return [f"{list_few(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
-
-
-def _own_settings(entry: TableRun) -> list[str]:
-    return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
-
-
-def _notes(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
-    notes = []
-    if gathered.missing:
-        few = ", ".join(gathered.missing[:5]) + (", ..." if len(gathered.missing) > 5 else "")
-        notes.append(f"{len(gathered.missing)} runs of the sweep are not complete: {few}")
-    for entry in gathered.entries:
-        done, of = entry.rounds
-        if done < of:
-            notes.append(f"{entry.name} has {done} of {of} rounds")
-    for cell in cells:
-        measure = measure_of(cell.measure)
-        if measure.is_reachable and any(not 0 <= value <= 1 for value in cell.values.values() if np.isfinite(value)):
-            notes.append(
-                f"{cell.row or cell.column}: {measure.column} is no share from 0 to 1; was it recorded in per cent?"
-            )
-    for cell in cells:
-        lacking = [seed for seed, value in cell.values.items() if np.isnan(value)]
-        if lacking and len(lacking) < len(cell.values):
-            where = ", ".join(part for part in (cell.row, cell.column) if part)
-            notes.append(f"{where}: no {cell.measure} of seed {list_few(lacking, 5)}, so there is no mean of it")
-    most = max(len(cell.values) for cell in cells)
-    poor = dict.fromkeys((cell.row, cell.column, len(cell.values)) for cell in cells if len(cell.values) < most)
-    for row, column, count in poor:
-        notes.append(f"{', '.join(part for part in (row, column) if part)}: {count} of {most} seeds")
-    return [*notes, *code_notes([entry.run for entry in gathered.entries if entry.run is not None])]

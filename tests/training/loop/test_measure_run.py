@@ -23,7 +23,7 @@ from fedscope.checkpoints.rounds.metrics import mend_table, read_rows
 from fedscope.checkpoints.runs.measured_numbers import NAME, REPLACES, MeasuredNumbers, write_measured
 from fedscope.cli.main import run as command
 from fedscope.training import Config, Curves, merge, preset, resume, train
-from fedscope.training.inputs.recorded_error import recorded_numbers
+from fedscope.training.inputs.explain_error import recorded_numbers
 from fedscope.training.loop.verify_run import check_run
 
 pytestmark = pytest.mark.usefixtures("few_digits")

@@ -27,6 +27,7 @@ from fedscope.training import Comparison, Config, table, train
 from fedscope.training.curves.measures import measure_of
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
+from fedscope.training.tables.asked_model import curve_of_model
 from fedscope.training.tables.forms import in_latex, in_typst
 from fedscope.training.tables.layout import varied_settings, words_of
 from fedscope.training.tables.statistics import paired_difference
@@ -496,8 +497,6 @@ def measured(seed: int | None = None, **columns: list[float]) -> TableRun:
 def test_whose_numbers_stand_under_global_and_averaged(
     name: str, plain: dict[str, float | None], averaging: dict[str, float | None]
 ) -> None:
-    from fedscope.training.tables.comparison import _of
-
     nan = float("nan")
     own = {"test_error": [0.4], "domain_error_mean": [0.5], "test_error_photo": [0.6], "client_error_mean": [0.9]}
     own |= {"client_test_error_mean": [0.7], "all_client_deployed_error_mean": [0.8], "train_loss": [1.5]}
@@ -506,7 +505,7 @@ def test_whose_numbers_stand_under_global_and_averaged(
     having = measured(**own, **means, averaged_test_error=[0.3])
     for run, expected in ((without, plain), (having, averaging)):
         for kind, value in expected.items():
-            found = _of(run.curve, kind, measure_of(name)).tail(name, 1)[0]
+            found = curve_of_model(run.curve, kind, measure_of(name)).tail(name, 1)[0]
             assert np.isnan(found) if value is None else found == value, (kind, value)
 
 

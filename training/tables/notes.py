@@ -1,0 +1,147 @@
+"""What is said under a table: what its numbers are of, what they lack, and what else its runs differ in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...checkpoints import FedscopeError
+from ...checkpoints.io.errors import list_few
+from ..curves.measures import TOTALS, CurveMeasure, measure_of
+from ..curves.run_names import same_data
+from ..curves.summary import describe_stale
+from .asked_model import OF_DEPLOYED, curve_of_model, has_average
+from .code_notes import code_notes
+from .layout import says, unsaid_settings, words_of
+from .table_runs import Gathered, TableRun
+
+if TYPE_CHECKING:
+    from .comparison import Cell
+
+
+def notes_on_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
+    """Refuse to compare runs on different data unless that was asked for; say where the data are not known.
+
+    Raises:
+        FedscopeError: runs on different data.
+    """
+    if "data.name" in asked or "data.name" in gathered.varied:
+        return []
+    kinds: dict[str, TableRun] = {}
+    for entry in gathered.entries:
+        kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
+    for one, other in combinations(kinds.values(), 2):
+        if same_data(one.data, other.data) is False:
+            names = " and ".join(str(entry.data.get("name", "without a name")) for entry in (one, other))
+            were = "recorded as trained" if one.is_recorded or other.is_recorded else "trained"
+            raise FedscopeError(
+                f"{one.name} and {other.name} were {were} on different data ({names}), so their numbers do not "
+                "compare; leave one out, or say so with --columns data.name"
+            )
+    silent = [entry.name for entry in gathered.entries if not entry.data.get("name")]
+    if not silent or len(gathered.entries) < 2:
+        return []
+    do = "do" if len(silent) > 1 else "does"
+    return [f"{list_few(silent, 5)} {do} not say on which data; whether all are of the same is not known"]
+
+
+def notes_on_short_runs(gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int) -> list[str]:
+    """Say where the last rounds are all that there are: such a mean holds the first ones, too."""
+    kinds = ("global", "averaged") if of == "both" else (of,)
+    short = {}
+    for entry in gathered.entries:
+        for measure in measures:
+            counts = [curve_of_model(entry.curve, kind, measure).tail(measure.name, last)[2] for kind in kinds]
+            if measure.name not in TOTALS and 0 < (most := max(counts)) < last:
+                short[entry.name] = most
+    if not short:
+        return []
+    few = (
+        f"{min(short.values())} to {max(short.values())}" if len(set(short.values())) > 1 else f"{min(short.values())}"
+    )
+    who = "all runs have" if len(short) == len(gathered.entries) else f"{list_few(short, 5)} have"
+    return [f"{who} {few} measured rounds in all, fewer than --last {last}: the mean holds the first ones, too"]
+
+
+def notes_on_last_numbers(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
+    """Say where the last numbers are not of the last rounds."""
+    kinds = ("global", "averaged") if of == "both" else (of,)
+    notes = (
+        describe_stale([curve_of_model(entry.curve, kind, measure) for entry in gathered.entries], measure)
+        for measure in measures
+        for kind in kinds
+    )
+    return list(dict.fromkeys(filter(None, notes)))
+
+
+def notes_on_other_settings(gathered: Gathered, said: Sequence[str]) -> list[str]:
+    """Say in which settings rows differ that no row and no column names."""
+    notes = []
+    for key in unsaid_settings(gathered.entries, said):
+        values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
+        notes.append(f"rows differ in {key}, too: {list_few(values, 5)}; --columns {key} sets them apart")
+    return notes + _silent(gathered)
+
+
+def notes_on_later_measurements(gathered: Gathered, measures: Sequence[CurveMeasure]) -> list[str]:
+    """Say which runs have numbers of the table's measures that ``fedscope measure`` has filled in, and on what."""
+    shown = {name for measure in measures for name in (measure.column, f"averaged_{measure.column}")}
+    names: dict[str, list[str]] = {}
+    for entry in gathered.entries:
+        for one in entry.run.measured.measurements if entry.run is not None else ():
+            if shown & set(one.columns):
+                names.setdefault(one.words, []).append(entry.name)
+    return [f"{list_few(own, 5)}: measured afterwards: {words}" for words, own in names.items()]
+
+
+def notes_on_models(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
+    """Say of which measures the global models of some runs have no numbers."""
+    names = [measure.name for measure in measures if measure.column.startswith(OF_DEPLOYED)]
+    if of not in ("global", "both") or not names or not any(has_average(entry.curve) for entry in gathered.entries):
+        return []
+    return [f"{list_few(names, 3)} {'are' if len(names) > 1 else 'is'} of the averaged model where there is one"]
+
+
+def _silent(gathered: Gathered) -> list[str]:
+    """Say which recorded runs do not say their settings, where others do."""
+    silent = [entry.name for entry in gathered.entries if entry.is_recorded and not _own_settings(entry)]
+    if not silent or len(silent) == len(gathered.entries):
+        return []
+    keep = "keep" if len(silent) > 1 else "keeps"
+    return [f"{list_few(silent, 5)} {keep} no settings; whether theirs are those of the other runs is not known"]
+
+
+def _own_settings(entry: TableRun) -> list[str]:
+    return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
+
+
+def notes_on_cells(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
+    """Say which runs are not complete, which cells lack seeds, and which shares are none."""
+    notes = []
+    if gathered.missing:
+        few = ", ".join(gathered.missing[:5]) + (", ..." if len(gathered.missing) > 5 else "")
+        notes.append(f"{len(gathered.missing)} runs of the sweep are not complete: {few}")
+    for entry in gathered.entries:
+        done, of = entry.rounds
+        if done < of:
+            notes.append(f"{entry.name} has {done} of {of} rounds")
+    for cell in cells:
+        measure = measure_of(cell.measure)
+        if measure.is_reachable and any(not 0 <= value <= 1 for value in cell.values.values() if np.isfinite(value)):
+            notes.append(
+                f"{cell.row or cell.column}: {measure.column} is no share from 0 to 1; was it recorded in per cent?"
+            )
+    for cell in cells:
+        lacking = [seed for seed, value in cell.values.items() if np.isnan(value)]
+        if lacking and len(lacking) < len(cell.values):
+            where = ", ".join(part for part in (cell.row, cell.column) if part)
+            notes.append(f"{where}: no {cell.measure} of seed {list_few(lacking, 5)}, so there is no mean of it")
+    most = max(len(cell.values) for cell in cells)
+    poor = dict.fromkeys((cell.row, cell.column, len(cell.values)) for cell in cells if len(cell.values) < most)
+    for row, column, count in poor:
+        notes.append(f"{', '.join(part for part in (row, column) if part)}: {count} of {most} seeds")
+    return [*notes, *code_notes([entry.run for entry in gathered.entries if entry.run is not None])]
