@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import combinations
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
-
-import numpy as np
+from typing import Unpack
 
 from ...analysis.analysis import (
     PreparedAnalysis,
-    SettingsAndCompute,
     analysis,
     fit_file_name,
     one,
     place_of,
     slug_rounds,
 )
-from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, identity, rounds_text
+from ...analysis.runs import Rounds, rounds_text
 from ...analysis.settings import (
     NORMALIZATIONS,
     EvaluationConfig,
@@ -35,24 +29,14 @@ from ...training.inputs.data_of import training_split
 from ...training.inputs.models import (
     ModelLike,
     as_list,
-    calibration_of,
-    calibration_settings,
     clients_of,
-    load_into_same,
     names_of,
-    resolve_models,
 )
 from .. import Connectivity, LayerLine, LayerRounds, Line
-from ..alignment.step import align_posed, refuse_unknown_align
+from ..alignment.step import refuse_unknown_align
 from ..run_alone import ChosenRounds, choose_line, choose_lines, run_alone
-from .layer_rounds import RoundBarriers, round_barriers
-from .whose_data import asked_sets, named_after, read_sets
-
-if TYPE_CHECKING:
-    from ...evaluation.samples import Samples
-
-#: a round's progress is told in so many parts
-SHARES = 1000
+from .requests import LayerRoundsRequest, LineSettings, PairsRequest
+from .whose_data import asked_sets, named_after
 
 
 @analysis
@@ -136,8 +120,11 @@ def line(
             )
         over = choose_lines(path, asked_rounds)
         if layers is not None:
-            how = (count, normalization, align, source)
-            return _by_round(path, over, asked_rounds, layers, (low, high), how, whose)
+            ends = [model for pair in over.pairs.values() for model in pair]
+            how = LineSettings(
+                count, (low, high), normalization, align, layers, source, asked_sets(ends, source, whose, "--layers")
+            )
+            return _by_round(path, over, asked_rounds, how, whose)
         given, note = [model for pair in over.pairs.values() for model in pair], over.left_out
     elif not clients and len(given) % 2 and (path := run_alone(given)):
         chosen = choose_line(path)
@@ -151,51 +138,10 @@ def line(
     if layers is not None and len(given) != 2:
         raise FedscopeError(f"--layers takes one pair of models, A B, but got {len(given)} models; ask for each alone")
 
-    sets = asked_sets(asked, source, whose, "--clients" if clients else "--layers" if layers is not None else "")
-
-    def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
-        posed = resolve_models(asked, source)
-        samples, about = read_sets(sets, posed, source)
-        settings = {
-            **posed.settings,
-            **about,
-            "points": count,
-            "range": [low, high],
-            "normalization": normalization,
-            **calibration_settings(posed, source, normalization),
-            **({"layers": layers} if layers is not None else {}),
-            **({"align": align} if align != "none" else {}),
-        }
-
-        def compute(attrs: dict[str, Any], work: Execution) -> Line | LayerLine:
-            from ... import landscape
-
-            models = align_posed(posed, source, align)
-            pairs = zip(models[::2], models[1::2], strict=False)
-            betas = landscape.betas_on((low, high), count)
-            with work.progress("line") as report:
-                measured: dict[str, Any] = {
-                    "betas": np.union1d(betas, [0.5]) if clients else betas,
-                    "normalization": normalization,
-                    "calibration": calibration_of(posed, source, normalization),
-                    "compute": source.compute,
-                    "progress": report,
-                    "partial": work.keep,
-                    "provenance": attrs,
-                }
-                if layers is not None:
-                    pair = (models[0], models[1])
-                    return landscape.layer_lines(posed.module, _only(samples), pair, layers=layers, **measured)
-                lines = landscape.line(
-                    posed.module,
-                    _only(samples) if len(samples) == 1 else samples,
-                    list(combinations(models, 2) if clients else pairs),
-                    **measured,
-                )
-            return Connectivity(**vars(lines)) if clients else lines
-
-        return settings, compute
-
+    one_set = "--clients" if clients else "--layers" if layers is not None else ""
+    how = LineSettings(
+        count, (low, high), normalization, align, layers, source, asked_sets(asked, source, whose, one_set)
+    )
     kind: type[Line | LayerLine | LayerRounds] = LayerLine if layers is not None else Connectivity if clients else Line
     folder, name = place_of("line-clients" if clients else "line", names_of(given))
     if asked_rounds is not None:
@@ -204,74 +150,17 @@ def line(
         name = fit_file_name(f"{name}-{layers_file_word(layers)}")
     if align != "none":
         name = fit_file_name(f"{name}-aligned-{align}")
-    return one(kind, folder, named_after(name, whose), prepare, note=note)
-
-
-def _only(samples: Mapping[str, Samples]) -> Samples:
-    return next(iter(samples.values()))
+    return one(kind, folder, named_after(name, whose), PairsRequest(asked, how, clients).ready, note=note)
 
 
 def _by_round(
-    path: str,
-    over: ChosenRounds,
-    rounds: str,
-    layers: str,
-    span: tuple[float, float],
-    how: tuple[int, str, str, EvaluationConfig],
-    whose: str | None,
+    path: str, over: ChosenRounds, rounds: str, how: LineSettings, whose: str | None
 ) -> PreparedAnalysis[Line | LayerLine | LayerRounds]:
     """The barriers of layers in each of a run's rounds."""
-    points, normalization, align, source = how
-    numbers = list(over.pairs)
-    sets = asked_sets([model for pair in over.pairs.values() for model in pair], source, whose, "--layers")
-    selections_of(Run.open(path).layout, layers, "line", statistics=True, cumulative=True)
-
-    def prepare() -> SettingsAndCompute[Line | LayerLine | LayerRounds]:
-        posed = resolve_models(over.pairs[numbers[0]], source)
-        samples, about = read_sets(sets, posed, source)
-        own = ("addresses", "models_sha256", "run")
-        settings: dict[str, Any] = {
-            **{name: value for name, value in posed.settings.items() if name not in own},
-            **about,
-            **{"run": identity(posed.runs[0]), "rounds": numbers, "layers": layers, "points": points},
-            **{"range": list(span), "normalization": normalization},
-            **calibration_settings(posed, source, normalization),
-            **({"align": align} if align != "none" else {}),
-        }
-
-        def compute(attrs: dict[str, Any], work: Execution) -> LayerRounds:
-            from ... import landscape
-
-            lines = landscape.LayerLines(
-                posed.module,
-                _only(samples),
-                layers=layers,
-                betas=landscape.betas_on(span, points),
-                normalization=normalization,
-                calibration=calibration_of(posed, source, normalization),
-                compute=source.compute,
-            )
-
-            def task(number: int) -> WorkUnit[RoundBarriers]:
-                def measure(report: Report) -> RoundBarriers:
-                    first = number == numbers[0]
-                    pair = posed.models if first else load_into_same(posed, over.pairs[number])
-                    a, b = align_posed(replace(posed, models=tuple(pair)), source, align)
-                    found = lines.between((a, b), progress=lambda done, of: report(SHARES * done // of, SHARES))
-                    return round_barriers(number, found)
-
-                return WorkUnit(str(number), RoundBarriers, measure, SHARES)
-
-            with work.store(settings, *ROUNDS) as store:
-                found = work.each("line", map(task, numbers), store)
-            said: dict[str, Any] = {"normalization_policy": lines.policy_of(posed.models[0]).policy}
-            said |= {"left_out": [over.left_out]} if over.left_out else {}
-            return LayerRounds(tuple(cell for own in found for cell in own.cells), over.ends, {**attrs, **said})
-
-        return settings, compute
-
+    assert how.layers is not None
+    selections_of(Run.open(path).layout, how.layers, "line", statistics=True, cumulative=True)
     kind: type[Line | LayerLine | LayerRounds] = LayerRounds
-    name = fit_file_name(f"line-rounds-{slug_rounds(rounds)}-layers-{layers_file_word(layers)}")
-    if align != "none":
-        name = fit_file_name(f"{name}-aligned-{align}")
-    return one(kind, Path(path) / "figures", named_after(name, whose), prepare)
+    name = fit_file_name(f"line-rounds-{slug_rounds(rounds)}-layers-{layers_file_word(how.layers)}")
+    if how.align != "none":
+        name = fit_file_name(f"{name}-aligned-{how.align}")
+    return one(kind, Path(path) / "figures", named_after(name, whose), LayerRoundsRequest(over, how).ready)

@@ -42,7 +42,8 @@ class RecordedNumbers:
 
 
 #: a number that a round's error may be, and whether it is
-Made, Fits = Callable[[RecordedNumbers], float], Callable[[RecordedNumbers], bool]
+Made = Callable[[RecordedNumbers], float]
+Fits = Callable[[RecordedNumbers], bool]
 
 
 def recorded_numbers(run: Run) -> Iterator[RecordedNumbers]:
