@@ -24,6 +24,7 @@ from .config.config import Config
 from .data.custom import load_given, load_own
 from .data.dataset import Dataset
 from .data.hold_out import hold_out
+from .data.own_partition import Listed
 from .data.split import partition, pool_splits, with_client_test_parts
 from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
@@ -329,6 +330,7 @@ def partition_for(config: Config, data: Dataset) -> Partition:
         FedscopeError: what :func:`~fedscope.training.data.split.partition` refuses.
     """
     has_classes = data.task.has_classes
+    _refuse_other_rows(config, data)
     return partition(
         config.data.partition,
         # without classes all samples are of one
@@ -340,6 +342,26 @@ def partition_for(config: Config, data: Dataset) -> Partition:
         share=config.data.share,
         groups={kind: groups.train for kind, groups in data.groups.items()},
     )
+
+
+def _refuse_other_rows(config: Config, data: Dataset) -> None:
+    """Refuse indices of samples where those that are trained on are counted otherwise than they were given.
+
+    Raises:
+        FedscopeError: says how to give both.
+    """
+    if not isinstance(getattr(config.data.partition, "thing", None), Listed):
+        return
+    if data.held_out:
+        raise FedscopeError(
+            "partition= lists samples by number, but a fifth of data=(x, y) is set aside for tests, so that these "
+            "numbers are other samples of x; give data=((x, y), (x_test, y_test))"
+        )
+    if config.data.share < 1:
+        raise FedscopeError(
+            f"partition= lists samples by number, and data.share = {config.data.share:g} leaves some of them out; "
+            "leave data.share out, and list fewer samples"
+        )
 
 
 def module_of(run: Run) -> nn.Module:

@@ -15,6 +15,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
+from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import names
 from .result import ClientData
 
@@ -41,7 +42,8 @@ def data(
         federation: a recorded run, or a configuration: a ``.toml`` file, or its tables, as in
             ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``, and all else that
             :func:`fedscope.train` takes; the defaults of ``train`` where nothing is given.
-        settings: tables laid over a configuration.
+        settings: tables laid over a configuration. Of a run on data of your own these data alone, as ``{"data":
+            load}``, because no run says which code is run.
         shown: of how many clients a few samples are shown, the first, the last and those between.
         samples: how many of each.
 
@@ -56,6 +58,10 @@ def data(
     at_least("shown", shown, 1)
     at_least("samples", samples, 1)
     run = _run(federation)
+    if run is not None and settings and (own := _own_data(settings)) is not None:
+        from ...training.user_code.kept_source import playing
+
+        run, settings = playing(run, {"data": own}, changed=True, all_=False)[0], None  # compared with what the run saw
     if run is not None and settings:
         raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave its other settings out")
     tables = {} if run is not None else _tables(federation, settings or {})
@@ -91,6 +97,15 @@ def _run(federation: Any) -> Run | None:
     if not Path(federation).exists() and str(federation).partition(":")[0] in names("data"):
         raise FedscopeError(f"{federation} is a data set, neither a run nor a configuration; give --data {federation}")
     return open_run(federation, "")
+
+
+def _own_data(settings: Mapping[str, Mapping[str, Any]]) -> OwnCode | None:
+    """Return the data that settings give as code or arrays, where they give nothing else."""
+    from ...training.user_code.typed import handed_tables
+
+    given = handed_tables(settings)
+    name = given["data"].get("name") if set(given) == {"data"} and set(given["data"]) == {"name"} else None
+    return name if isinstance(name, OwnCode) else None
 
 
 def name_of(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> str:

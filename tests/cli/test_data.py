@@ -210,3 +210,35 @@ def test_likely_mistakes_are_one_sentence(
     told = capsys.readouterr().err
     assert message in told
     assert len(told.splitlines()) == 1 or told.startswith("Usage")
+
+
+def test_a_run_on_data_of_ones_own_is_shown_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run does not say which code is run, and other data are told by their sum."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("held.py").write_text(
+        "import numpy as np\n"
+        "def load(shift=0.0):\n"
+        "    y = np.arange(60) % 3\n"
+        "    x = np.random.default_rng(0).normal(size=(60, 4)).astype('float32') + np.float32(shift)\n"
+        "    return (x[:40], y[:40]), (x[40:], y[40:])\n"
+    )
+    train_it = "train --data held:load --method fma --clients 4 --rounds 1 --participation 1 --epochs 1 --out r"
+    assert run(train_it.split()) == 0
+    assert run(["data", "r", "--data", "held:load", "--out", "m"]) == 0
+    counts = ClientData.load("m").counts
+    np.testing.assert_array_equal(counts, fedscope.Run.open("r").partition.label_counts)
+    import held  # type: ignore[import-not-found]
+
+    np.testing.assert_array_equal(fedscope.data("r", settings={"data": held.load}).counts, counts)
+    for words, said in (
+        ("", "its data held:load come from your own code, which is never loaded from a run; give --data"),
+        ("--data held:load(1)", "gives other data than the run saw"),
+        ("--data digits", "is a run, whose data are what they are; leave its other settings out"),
+        ("--data held:load --clients 3", "is a run, whose data are what they are; leave its other settings out"),
+    ):
+        capsys.readouterr()
+        assert run(["data", "r", *words.split(), "--out", "n"]) == 2
+        assert said in capsys.readouterr().err

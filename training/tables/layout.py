@@ -15,13 +15,15 @@ NAMING = ("label", "method", "average.method")
 #: named together, as ``--method`` does, where not every method has every average
 PAIR = ("method", "average.method")
 _METHODS = ("client.method", "server.method")
+#: what a method takes from the number of rounds where nobody gives it
+FROM_ROUNDS = ("average.start", "client.calibrate_from")
 
 
 def varied_settings(entries: Sequence[TableRun]) -> list[str]:
     """Return the settings in which runs differ on purpose: what follows from a label or a method is none of them.
 
     FedProx has a ``client.mu`` that others lack, which is no axis of a table; two of its runs with other ``client.mu``
-    are.
+    are. Nor is the round from which IMA averages, where it goes with the number of rounds.
     """
     keys = list(dict.fromkeys(key for entry in entries for key in entry.settings))
     found: list[str] = []
@@ -62,10 +64,13 @@ def _values(key: str, entries: Sequence[TableRun]) -> int:
 
 
 def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> bool:
-    """Check whether the naming settings that are known already give a setting's value."""
+    """Check whether the naming settings that are known already give a setting's value, with the number of rounds that
+    of what is taken from it."""
     naming = [name for name in known if name in NAMING]
     if key in NAMING[1:] and "label" not in naming:
         return False
+    if key in FROM_ROUNDS:
+        naming.append("run.rounds")
     seen: dict[tuple[str, ...], str] = {}
     for entry in entries:
         name = tuple(repr(entry.settings.get(one)) for one in naming)

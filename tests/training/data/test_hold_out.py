@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError
+from fedscope.training import train
 from fedscope.training.data.custom import taken_data
 from fedscope.training.data.hold_out import SHARE, hold_out
 
@@ -32,3 +36,27 @@ def test_a_fifth_of_every_class_is_set_aside_and_nothing_is_lost(counts: list[in
 def test_one_sample_cannot_be_divided() -> None:
     with pytest.raises(FedscopeError, match=r"has 1 samples, of which none can be set aside for tests; give more"):
         hold_out(taken_data((np.zeros((1, 2), np.float32), np.zeros(1, np.int64))))
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "words"),
+    [
+        ("one", {}, r"a fifth of data=\(x, y\) is set aside for tests, so that these numbers are other samples of x"),
+        ("two", {"data.share": 0.5}, r"data.share = 0.5 leaves some of them out; leave data.share out"),
+        ("two", {}, ""),
+    ],
+)
+def test_samples_listed_by_number_are_those_that_were_given(
+    data: str, more: dict[str, float], words: str, tmp_path: Path
+) -> None:
+    y = (np.arange(100) >= 40).astype(int)
+    x = np.random.default_rng(0).normal(size=(100, 3)).astype(np.float32)
+    given = {"one": (x, y), "two": ((x, y), (x[:9], y[:9]))}[data]
+    parts = [list(range(40)), list(range(40, 80))]
+    how = {"data": given, "partition": parts, "model": torch.nn.Linear(3, 2), "rounds": 1, "participation": 1.0}
+    if words:
+        with pytest.raises(FedscopeError, match=words):
+            train(more, tmp_path / "run", **how)
+        return
+    made = train(more, tmp_path / "run", **how)
+    np.testing.assert_array_equal(made.partition.label_counts, [[40, 0], [0, 40]])

@@ -29,7 +29,7 @@ from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.asked_model import curve_of_model
 from fedscope.training.tables.forms import in_latex, in_typst
-from fedscope.training.tables.layout import varied_settings, words_of
+from fedscope.training.tables.layout import FROM_ROUNDS, varied_settings, words_of
 from fedscope.training.tables.statistics import paired_difference
 from fedscope.training.tables.table_runs import TableRun
 
@@ -123,6 +123,33 @@ def test_a_setting_of_two_sections_is_named_once_where_it_is_one() -> None:
     apart = [entry(method="fedadam", client__lr=0.1, server__lr=lr) for lr in (0.1, 1.0)]
     assert varied_settings(apart) == ["server.lr"]
     assert words_of(("client.lr", "server.lr"), apart[1]) == "client lr 0.1, server lr 1"
+
+
+def test_what_a_method_takes_from_the_number_of_rounds_is_no_axis() -> None:
+    """IMA's start and FedFA's first round, which are three quarters and a quarter of the rounds by default."""
+    made = [
+        entry(method=method, average__method=average, run__rounds=rounds, **more)
+        for rounds, start in ((4, 3), (6, 5))
+        for method, average, more in (("fma", "none", {}), ("ima", "ima", {"average__start": start}))
+    ]
+    assert varied_settings(made) == ["method", "average.method", "run.rounds"]
+    made.append(entry(method="ima", average__method="ima", run__rounds=6, average__start=2))
+    assert varied_settings(made) == ["method", "average.method", "run.rounds", "average.start"]
+
+
+def test_the_settings_that_are_taken_from_the_number_of_rounds_are_known() -> None:
+    from dataclasses import fields
+
+    from fedscope.training.settings.registry import find, names
+
+    taken = {
+        f"{section}.{key.name}"
+        for shelf, section in (("clients", "client"), ("servers", "server"), ("averages", "average"))
+        for name in names(shelf)
+        for key in fields(find(shelf, name))
+        if "R)" in key.metadata.get("doc", "")
+    }
+    assert taken == set(FROM_ROUNDS)
 
 
 def test_a_run_beside_labelled_ones_is_called_by_its_method() -> None:
