@@ -49,6 +49,7 @@ from .initial_model import first_model, refuse_other_file, with_whole_path
 from .options import TrainOptions
 from .resume_device import device_to_resume
 from .run_history import branch_of, complete_history
+from .single_client import warn_of_one_client
 from .state import Position, RunMemory, position_after
 from .verify_run import refuse_contradictions, refuse_damaged
 
@@ -148,6 +149,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, facts), out)
     say_memory_of(config, facts)
+    warn_of_one_client(config)
     own = isinstance(config.model.architecture, Factory | OwnModel)
     own_draws = own and draws_by_itself(module, data.samples("train"))
     outputs = outputs_settings(module, data.samples("train")) if own else {}

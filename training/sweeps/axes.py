@@ -6,10 +6,14 @@ from collections.abc import Iterable, Sequence, Sized
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io.visible_text import visible
 from ..config.config import SECTIONS
 from ..config.recipes import Cell
 from ..config.sections import DataConfig, RecordConfig, RunConfig
+from ..settings.own_code import name_of
 from ..settings.registry import METHOD_SECTIONS, find, names
 from ..settings.values import parse_value
 
@@ -89,7 +93,9 @@ def refuse_strange_key(key: str) -> None:
     if key == METHOD or (dot and section in SECTIONS and last):
         return
     known = _known_keys()
-    same = [place for place in known if place.partition(".")[2] == key]
+    if key in METHOD_SECTIONS:
+        known = [f"{key}.{METHOD_SECTIONS[key][1]}"]
+    same = known if key in METHOD_SECTIONS else [place for place in known if place.partition(".")[2] == key]
     hint = f'; did you mean "{same[0]}"?' if same else nearest(key, (METHOD, *known))
     raise FedscopeError(
         f"{key!r} is not a setting that can be varied{hint or ';'} write section.key=value,value as in "
@@ -105,9 +111,31 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
     """
     if isinstance(values, str) or not isinstance(values, Sized) or not len(values):
         raise FedscopeError(f"{key} has {values!r}, which is not a list of values; give one, as in [{values!r}]")
+    for value in values:
+        refuse_code(key, value)
     double = [value for i, value in enumerate(values) if value in values[:i]]
     if double:
         raise FedscopeError(f"{key} has the value {double[0]} twice; leave one out")
+
+
+def refuse_code(key: str, value: Any) -> None:
+    """Refuse what no file can say: a class, a function, an object.
+
+    Raises:
+        FedscopeError: says how it is named.
+    """
+    if callable(value) or not _is_plain(value):
+        raise FedscopeError(
+            f"{key} has {visible(repr(value))[:80]}, and a sweep writes its values into files; give the name of code "
+            f"that can be imported, as {name_of(value)!r}"
+        )
+
+
+def _is_plain(value: Any) -> bool:
+    """Check whether a value can be written: a text, a number, a truth value, nothing, or a list of these."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float | np.generic)
 
 
 def _known_keys() -> list[str]:

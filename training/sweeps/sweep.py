@@ -22,7 +22,7 @@ from ..jobs.progress import Progress
 from ..settings.code_kinds import named_in
 from ..settings.own_code import OwnCode
 from ..user_code.typed import handed_tables
-from .axes import checked_seeds, refuse_strange_values
+from .axes import checked_seeds, refuse_code, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
@@ -140,6 +140,11 @@ def sweep(
         for key, values in axes.items():
             refuse_strange_values(key, values)
         axes = [[{key: value} for value in values] for key, values in axes.items()]
+    else:
+        axes = [list(axis) for axis in axes]
+        for cell in (cell for axis in axes for cell in axis if isinstance(cell, Mapping)):
+            for key, value in cell.items():
+                refuse_code(key, value)
     laid = merge(handed_tables(settings or {}), tables_of_keywords(single))
     plan = plan_sweep(Setup(recipe, stored, scale), axes, checked_seeds(seeds), laid, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))

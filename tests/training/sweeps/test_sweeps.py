@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +246,9 @@ def test_from_python_axes_are_mappings_or_cells() -> None:
             r"axes are 'method=fma,ima', a text; give settings with their values, as \{.method.: \[.fma., .ima.\]\}$",
         ),
         ({"method": []}, r"method has \[\], which is not a list of values"),
+        ({"server.method": ["fma", Fraction]}, r"a sweep writes its values into files; .* as 'fractions:Fraction'"),
+        ([[{"method": "fma"}, {"method": Fraction(1)}]], r"a sweep writes its values into files; give the name of"),
+        ({"server": ["fractions:Fraction"]}, r"'server' is not a setting that can be varied; did you mean \"server.m"),
         ({"run.rounds": [2, 2]}, "run.rounds has the value 2 twice"),
         ({"rounds": [2, 3]}, r"'rounds' is not a setting .*; did you mean \"run\.rounds\""),
         ([[{"run.rounds": 2}], [{"run.rounds": 3}]], "run.rounds is varied twice; give all of its values in one axis"),
