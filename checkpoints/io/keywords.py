@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from itertools import zip_longest
@@ -79,6 +79,7 @@ def speak_keywords(
             parameters.update(_parameters_of(function, more or {}))
             known.update({name: one.default for name, one in parameters.items()})
         with speaking(known):
+            _refuse_unnamed(function, parameters, args)
             take = partial(_take, typed=typed)
             given = [take(one, value) for one, value in zip_longest([*parameters.values()][: len(args)], args)]
             return function(*given, **{name: take(parameters.get(name), value) for name, value in settings.items()})
@@ -177,6 +178,31 @@ def _parameters_of(function: Callable[..., Any], more: Mapping[str, Any]) -> dic
     own = [one for one in inspect.signature(function).parameters.values() if one.kind in named]
     further = [inspect.Parameter(name, named[1], default=None, annotation=kind) for name, kind in more.items()]
     return {one.name: one for one in [*own, *(one for one in further if one.name not in {a.name for a in own})]}
+
+
+def _refuse_unnamed(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter], given: Sequence[Any]
+) -> None:
+    """Refuse more arguments without a name than there are, as who types what the command line takes gives them.
+
+    Raises:
+        TypeError: says how several runs or models are given.
+    """
+    unnamed = [name for name, one in parameters.items() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    if len(given) <= len(unnamed) or _takes_any_number(function):
+        return
+    own = unnamed[:1] == ["self"]
+    called, count, found = function.__name__, len(unnamed) - own, len(given) - own
+    if own:
+        called = function.__qualname__.partition(".")[0]
+    several = unnamed[0] if unnamed and unnamed[0] in ("models", "runs") else ""
+    remedy = f"give several {several} as a list, {called}([A, B])" if several else "give the others by name"
+    s = "" if count == 1 else "s"
+    raise TypeError(f"{called}() takes {count} argument{s} without a name, but {found} were given; {remedy}")
+
+
+def _takes_any_number(function: Callable[..., Any]) -> bool:
+    return any(one.kind is one.VAR_POSITIONAL for one in inspect.signature(function).parameters.values())
 
 
 def _take(parameter: inspect.Parameter | None, value: Any, *, typed: bool) -> Any:

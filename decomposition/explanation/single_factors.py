@@ -231,7 +231,7 @@ def locality_adds(evidence: Evidence) -> Judgement:
     relation = rank_relation(pairs)
     sentences += [OURS, _distance(distances, relation, len(pairs))]
     if {-1, 1} <= after:
-        decide = "Rounds between these would say where its sign changes."
+        decide = "Rounds between these, where there are any, would say where its sign changes."
     elif later:
         decide = narrower(rounds, [value for value in values if value.round in later])
     else:

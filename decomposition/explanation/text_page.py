@@ -136,7 +136,7 @@ def _run_notes(own: Evidence, judged: Collection[tuple[str, str]]) -> Iterator[s
     if numbers := [one.round for one in steps if broken(one) and one.round is not None]:
         yield f"{name}: what the server's step changes is not finite in {in_rounds(numbers)}."
     if any(finite(step) for step in steps) and ("server-step", name) not in judged:
-        yield f"{name}: the server's step is 0 in every round, so its global model is the plain average."
+        yield f"{name}: the global model is the clients' average in every round; the server adds no step of its own."
     if ("better-than-clients", name) not in judged:
         yield f"{name}: no model was measured on test data, so clients are not compared with their average."
     elif ("averaging-over-rounds", name) not in judged:

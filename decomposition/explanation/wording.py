@@ -95,7 +95,7 @@ def ends(values: Sequence[T]) -> list[T]:
 
 
 # Remedies that several claims have, and what stands instead of one.
-CHANGES = "Rounds between these would say where it changes."
+CHANGES = "Rounds between these, where there are any, would say where it changes."
 CANNOT = "More draws cannot help where values are not finite; only rounds without such values can decide it."
 
 

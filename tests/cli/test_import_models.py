@@ -332,7 +332,7 @@ def test_factors_of_two_rounds_of_files(
     assert found["global_loss"] == pytest.approx(squared(logits(mean(draws[0]), x).softmax(1), y), **CLOSE)
     assert found["server_step"] == 0
     page = told(capsys, "explain", "two", *words)
-    assert "two: the server's step is 0 in every round, so its global model is the plain average." in page
+    assert "two: the global model is the clients' average in every round; the server adds no step of its own." in page
     assert f"bias ({bias:.3g})" in page
 
 

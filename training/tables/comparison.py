@@ -370,7 +370,9 @@ def _cells(
         cells.append(Cell(row, column, name, values, reached))
     if all(np.isnan(cell.mean) for cell in cells):
         names = ", ".join(measure.name for measure in chosen)
-        remedy = "give another --measure, as test_error or test_loss"
+        known = {name for one in there for name, found in one.entry.curve.values.items() if np.isfinite(found).any()}
+        known -= {name for name in known if name.startswith("server_")}
+        remedy = f"give another --measure, of {list_few(sorted(known), 12)}" if known else "fedscope measure RUN does"
         if all(one.entry.curve.no_server for one in there):
             remedy = (
                 "of runs without a server give --measure client_error_mean, which fedscope measure RUN --clients gives "

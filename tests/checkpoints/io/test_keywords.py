@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,3 +165,25 @@ def test_recorder_and_models_speak_keywords_and_commands_flags(tmp_path: Path) -
         fedscope.load_model(str(tmp_path / "bare.npz"))
     with speaking_flags(), pytest.raises(FedscopeError, match=r"so the architecture is needed; give --model$"):
         fedscope.load_model(str(tmp_path / "bare.npz"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (
+            lambda: fedscope.line("a.pt", "b.pt"),
+            r"^line\(\) takes 1 argument without a name, but 2 were given; give several",
+        ),
+        (lambda: fedscope.plane("a", "b", "c"), r"3 were given; give several models as a list, plane\(\[A, B\]\)$"),
+        (lambda: fedscope.curves("a", "b"), r"give several runs as a list, curves\(\[A, B\]\)$"),
+        (lambda: fedscope.table("a", "b"), r"give several runs as a list, table\(\[A, B\]\)$"),
+        (
+            lambda: fedscope.Recorder("a", "b", "c", "d"),
+            r"^Recorder\(\) takes . arguments? without a name, but 4 were given; ",
+        ),
+    ],
+)
+def test_more_arguments_than_have_a_place_say_how_several_are_given(ask: Any, words: str) -> None:
+    """As who types what the command line takes gives them."""
+    with pytest.raises(TypeError, match=words):
+        ask()

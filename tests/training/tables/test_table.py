@@ -606,3 +606,15 @@ def test_a_loss_that_is_no_number_at_the_end_is_said(tmp_path: Path) -> None:
     made = table([tmp_path / "lost", tmp_path / "fine"], measures="test_loss", last=2)
     assert "test_loss of lost was last a number in round 3 of 6; later ones are missing or not finite" in made.notes
     assert not any("last a number" in note for note in table(tmp_path / "fine", measures="test_loss").notes)
+
+
+def test_a_table_of_nothing_that_was_measured_names_what_was(tmp_path: Path) -> None:
+    from fedscope import Recorder
+
+    w = {"w": np.zeros(3, np.float32)}
+    with Recorder(tmp_path / "slip", method="m") as recorder:
+        recorder.round(start=w, clients=[{"w": w["w"] + 1}, {"w": w["w"] + 2}], metrics={"test_eror": 0.3})
+    with pytest.raises(
+        FedscopeError, match=r"^no run has measured test_loss; give another measures=, of participants, test_eror$"
+    ):
+        table(tmp_path / "slip")
