@@ -130,7 +130,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name, as it can be shown: see :func:`.visible_text.visible`."""
+        """The folder's name, as it can be shown: see :func:`~fedscope.checkpoints.io.visible_text.visible`."""
         return visible(self.path.name or real_path(self.path).name)
 
     @cached_property

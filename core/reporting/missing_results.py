@@ -150,7 +150,7 @@ def _explain(of: ReportedRun) -> Candidate:
 
     rounds, draws = min(EXPLAINED, len(of.run.rounds)), DRAWS if of.is_trained else 1
     source = f"local:{DRAWS}" if of.is_trained else "none"
-    split = {} if of.has_partition else {"split": "test"}  # the bias is not split then
+    split: dict[str, Any] = {} if of.has_partition else {"split": "test"}  # the bias is not split then
     return Candidate(
         of.words("explain", of.run.path, "--draws", source, *_options(split)),
         "Explanation",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, place_of
 from ...analysis.execution import Execution
@@ -15,9 +15,6 @@ from ...training.inputs.models import ModelLike, as_list, names_of, resolve_mode
 from ..run_alone import is_run
 from .result import Alignment, label_of_repaired, model_suffixes
 from .step import calibration_samples
-
-if TYPE_CHECKING:
-    pass
 
 #: what units are matched by, and to what
 BY, TO = ("weights", "activations"), ("first", "mean")

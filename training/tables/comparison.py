@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import combinations
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from .layout import axes_of, position, says, unsaid_settings, words_of
 from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
 from .table_runs import Gathered, TableRun, gather
-
-if TYPE_CHECKING:
-    pass
 
 #: whose test: that of the model that a user would deploy, of ``global`` or of ``averaged``, or of both side by side
 OF = ("deployed", "global", "averaged", "both")
