@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -28,6 +27,7 @@ def serve() -> None:
     run is fit to go on after any end.
     """
     from ..checkpoints.io.safe_write import append
+    from ..checkpoints.io.shell_words import command_line
     from ..training.jobs.worker import LOG
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored, in a shell's background
@@ -54,7 +54,7 @@ def serve() -> None:
                 for descriptor in (1, 2):
                     os.dup2(log.fileno(), descriptor)
             with suppress(OSError):  # a full disk takes no log, and the run's own sentence says so
-                say("$ " + shlex.join(["fedscope", *task["words"]]))
+                say("$ " + command_line(*task["words"]))
             status = run(task["words"])
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError):

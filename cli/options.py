@@ -158,11 +158,6 @@ class Output:
     labels: tuple[str, ...] = ()
     formats: tuple[str, ...] = ("pdf", "png")
 
-    @property
-    def inches(self) -> float | None:
-        """The figure's width; None for that of the style in use."""
-        return self.width
-
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

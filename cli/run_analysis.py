@@ -63,7 +63,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     with nullcontext() if anew else readable(_mains(question, base)[0][0]):
         derived = result.derive(base, again=anew and not output.redraw)
         result = with_labels(result, output)
-        figures = result.figures(output.inches, output.title, **drawing)
+        figures = result.figures(output.width, output.title, **drawing)
         pages = result.pages(output.title, **drawing)
     written = [Path(f"{base}{end}") for end in question.derived]
     written += [path for path in _numbers(question, base) if path.exists()]

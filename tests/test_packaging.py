@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import importlib.metadata
+import inspect
 import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -303,15 +305,97 @@ def test_all_lists_the_public_names_and_the_version() -> None:
         _ = fedscope.plan
 
 
+ROLE = re.compile(r":(?:func|class|mod|meth|attr|data|exc):`~?([^`]+)`")
+
+
+def inside(scope: object, words: str) -> bool:
+    """Whether a scope has a name, as ``Round.clients``: what is there, an annotated field, an attribute that is set."""
+    first, _, rest = words.partition(".")
+    if isinstance(scope, type) and not rest:
+        own = [cls for cls in scope.__mro__ if cls.__module__.startswith("fedscope")]
+        if any(first in inspect.get_annotations(cls) for cls in own):
+            return True
+        if any(re.search(rf"\bself\.{first}\b(?:, self\.\w+)*(?:: .*)? =", inspect.getsource(cls)) for cls in own):
+            return True
+    return hasattr(scope, first) and (not rest or inside(getattr(scope, first), rest))
+
+
+def names_absolutely(words: str) -> bool:
+    try:
+        pkgutil.resolve_name(words)
+    except (ImportError, AttributeError, ValueError):
+        return False
+    return True
+
+
+def points_at_something(words: str, module: str, package: str, classes: Sequence[str], source: str) -> bool:
+    """Whether a reference of a docstring means something where it stands.
+
+    ``fedscope.a.b`` and ``pathlib.Path`` are names as they stand, ``.a.b`` is in the package or of what the module
+    imports, ``b`` is of the class, of the module, or of what that imports, be it in a function.
+
+    >>> here = ("fedscope.checkpoints.runs.run", "fedscope.checkpoints.runs", ["Run"], "from ..io import hdf5")
+    >>> all(points_at_something(words, *here) for words in ("round", "Run.round", "hdf5", ".addresses.Address"))
+    True
+    >>> any(points_at_something(words, *here) for words in ("rounded", "Run.rounded", "hdf", ".visible_text.visible"))
+    False
+    """
+    if words.startswith("fedscope."):
+        return names_absolutely(words)
+    loaded = importlib.import_module(module)
+    if words.startswith("."):
+        words = words[1:]
+        if names_absolutely(f"{package}.{words}"):
+            return True
+    scopes = [loaded, builtins, *(pkgutil.resolve_name(f"{module}:{name}") for name in classes)]
+    if any(inside(scope, words) for scope in scopes):
+        return True
+    first, _, rest = words.partition(".")
+    imported = [name for _, name, _ in imports(source, package) if name.rpartition(".")[2] == first]
+    return any(names_absolutely(f"{name}.{rest}" if rest else name) for name in imported) or (
+        bool(rest) and names_absolutely(words)
+    )
+
+
+def enclosing_classes(tree: ast.Module, line: int) -> list[str]:
+    """The classes around a line, from the outermost on: ``["Run", "Run.Part"]``."""
+    found, body = list[str](), list(ast.iter_child_nodes(tree))
+    while node := next((one for one in body if getattr(one, "lineno", line + 1) <= line <= one.end_lineno), None):  # type: ignore[attr-defined]
+        if isinstance(node, ast.ClassDef):
+            found.append(".".join([*found[-1:], node.name]))
+        elif not isinstance(node, ast.If):
+            break
+        body = list(ast.iter_child_nodes(node))
+    return found
+
+
 def test_what_docstrings_refer_to_is_there() -> None:
     broken = []
-    for path in FILES:
-        for words in re.findall(r":(?:func|class|mod|meth|attr|data):`~?(fedscope\.[\w.]+)`", path.read_text("utf-8")):
-            try:
-                pkgutil.resolve_name(words)
-            except (ImportError, AttributeError):
-                broken.append(f"{path.relative_to(ROOT)}: {words}")
-    assert broken == []
+    for path in (*FILES, *sorted((ROOT / "core").glob("*.py"))):
+        source = path.read_text("utf-8")
+        tree = ast.parse(source)
+        for reference in ROLE.finditer(source):
+            line = source.count("\n", 0, reference.start()) + 1
+            where = (module_of(path), package_of(path), enclosing_classes(tree, line), source)
+            if not points_at_something(reference[1], *where):
+                broken.append(f"{path.relative_to(ROOT)}:{line}: {reference[1]}")
+    assert not broken, "\n".join(broken)
+
+
+def test_the_way_of_a_number_is_that_of_the_code() -> None:
+    """What CONTRIBUTING names on the way stands in the files that it names there, and its decorators decorate."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = page.partition("## Where a number comes from\n")[2].partition("\n## ")[0]
+    named = re.findall("`([^`]+)`", section)
+    files = [ROOT / name for name in named if name.endswith(".py")]
+    assert len(files) >= 6
+    there = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    names = {name for words in named if "/" not in words for name in re.findall(r"[A-Za-z_]\w+", words)} - {"csv"}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", there)] == []
+    code = "\n".join(path.read_text(encoding="utf-8") for path in FILES)
+    decorators = set(re.findall(r"`@(\w+)`", page))
+    assert decorators >= {"analysis", "drawing"}
+    assert [name for name in decorators if not re.search(rf"^@{name}\b", code, re.M)] == []
 
 
 def test_the_package_run_as_a_module_is_the_command_line(tmp_path: Path) -> None:

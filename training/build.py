@@ -15,6 +15,7 @@ from torch import nn
 
 from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, format_size, nearest
 from ..checkpoints.io.errors import list_few
+from ..checkpoints.io.shell_words import quoted
 from ..checkpoints.models.weights import tensors_of
 from ..checkpoints.recorder.inputs import spell_data
 from ..evaluation.seeded import forked, seeded
@@ -77,7 +78,7 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
     if not isinstance(name, OwnCode) and _means_own_data(name):
         raise FedscopeError(
             f"data.name = {name!r} is code of your own, which is never loaded from a file; if you know it, give "
-            f"--code data={name}"
+            f"--code {quoted(f'data={name}')}"
         )
     data = load_data(name, task)
     if (isinstance(name, OwnCode) or name.partition(":")[0] in installed("data")) and not len(data.y_train):
@@ -269,7 +270,7 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
     if not isinstance(name, OwnCode) and is_own_data(name):  # a run's files never say what code is run
         raise FedscopeError(
             f"{run.path}: its data {name} come from your own code, which is never loaded from a run; "
-            f"give --data, or to train or replay --code data={name}"
+            f"give --data, or to train or replay --code {quoted(f'data={name}')}"
         )
     data = load_data(name, learnt_by(run) if task is None else task)
     if recorded.get("held_out") and not len(data.y_train):

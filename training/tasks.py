@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.io.shell_words import quoted
 from ..evaluation.criteria import PlainCriterion, task_of_criterion
 from ..evaluation.standard_tasks import CLASSIFICATION, TASKS, is_own
 from ..evaluation.tasks import Plain, Task
@@ -62,7 +63,7 @@ def recorded_task(name: str | None, place: str) -> Task:
     """
     if name is not None and is_call(name):
         raise FedscopeError(
-            f"{place}: its task {name} is your own code, which is never loaded from a file; give --task {name}"
+            f"{place}: its task {name} is your own code, which is never loaded from a file; give --task {quoted(name)}"
         )
     return given_task(name)
 

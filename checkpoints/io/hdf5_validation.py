@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 
 from .errors import FedscopeError, format_size
+from .shell_words import command_line
 
 #: how often gzip, at most, holds its own size
 GZIP = 1032
@@ -49,10 +50,8 @@ def remedy(path: Path) -> str:
     before = int(path.stem) - 1
     if not before:
         return "restore it from a copy, or train again"
-    return (
-        "restore it from a copy, or train again from the round before: fedscope train --from "
-        f"{path.parent.parent}@{before}"
-    )
+    again = command_line("train", "--from", f"{path.parent.parent}@{before}")
+    return f"restore it from a copy, or train again from the round before: {again}"
 
 
 class ValidatedFile:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -30,7 +31,9 @@ _ABOUT = re.compile(
 _OTHERS = re.compile(
     "a|also|and|as|at|because|but|by|for|if|it|no|not|on|or|some|that|the|to|what|where|which|while|with"
 )
-_TOKEN = r"(?!--)[^\s;()`]*[^\s;:,.()`](?:\([^\s()]*\))?"
+#: a word as :func:`~.shell_words.quoted` writes one that a shell would take apart
+_QUOTED = r"(?<= )'[^']*'(?:\"'\"'[^']*')*"
+_TOKEN = rf"(?:{_QUOTED}|(?!--)[^\s;()`]*[^\s;:,.()`](?:\([^\s()]*\))?)"
 _NAME = "--[a-z][a-z0-9-]*"
 _FLAG = re.compile(rf"--(?P<flag>[a-z][a-z0-9-]*)(?: (?P<value>{_TOKEN}))?")
 #: flags side by side
@@ -39,7 +42,7 @@ _GROUP = re.compile(rf"{_NAME}(?: {_TOKEN})?(?: {_NAME}(?: {_TOKEN})?)*")
 _SAID = re.compile(
     r"--(?:no-)?(?P<flag>[a-z][a-z0-9-]*)(?:, (?P<listed>[a-z_]+=[^\s,;()]*)| \((?P<said>[a-z_]+=[^\s,;()]*)\))"
 )
-_COMMAND = re.compile(r"fedscope [a-z]+[^;,(]*$")
+_COMMAND = re.compile(rf"fedscope [a-z]+(?:{_QUOTED}|[^;,(])*+$")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
 #: keywords that are flags without a value, whatever their default
@@ -120,6 +123,8 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
     'train it: fedscope train --data digits; or data=NAME (data=NAME)'
     >>> with_keywords("if you know it, give --code server=fedx:FedX", {"code": None})
     "if you know it, give code={'server': 'fedx:FedX'}"
+    >>> print(with_keywords("give --model 'my nets.py:Net(3)', as in: fedscope cka 'a, b' --model NAME", known))
+    give model='my nets.py:Net(3)', as in: fedscope cka 'a, b' --model NAME
     """
 
     def of_group(group: re.Match[str]) -> str:
@@ -143,7 +148,7 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
             return f"{name}{behind}"
         if value is None or _OTHERS.fullmatch(value):
             return f"{name}={behind}"
-        kind, equals, own = value.partition("=")
+        kind, equals, own = _unquoted(value).partition("=")
         if name == "code" and equals:  # several, by kind
             return f"{name}={{{kind!r}: {own!r}}}"
         return f"{name}={_written(value)}"
@@ -167,8 +172,14 @@ def _keyword(flag: str, known: Mapping[str, Any]) -> tuple[str, Any] | None:
     return (positive, False) if positive != name and positive in known else None
 
 
+def _unquoted(value: str) -> str:
+    return "".join(shlex.split(value)) if re.fullmatch(rf" {_QUOTED}", f" {value}") else value
+
+
 def _written(value: str) -> str:
     """Return a value as Python has it: numbers, and words in capitals, which stand for a value, without quotes."""
+    if (word := _unquoted(value)) != value:
+        return repr(word)
     return value if _NUMBER.fullmatch(value) or value.isupper() or value[:1] in "{['\"" else repr(value)
 
 

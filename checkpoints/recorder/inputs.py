@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..io.errors import FedscopeError
+from ..io.shell_words import quoted
 from ..io.untrusted import expand_home, real_path
 from ..runs.info import sha256_of
 
@@ -59,7 +60,7 @@ def refuse_changed(run: Path, data: Mapping[str, Any]) -> None:
     if found != recorded:
         raise FedscopeError(
             f"{run}: {path} has changed since the run was recorded (sha256 {found[:12]}..., the run saw "
-            f"{recorded[:12]}...); restore it, or give --data {_FILE}{path} to measure on what it is now"
+            f"{recorded[:12]}...); restore it, or give --data {quoted(f'{_FILE}{path}')} to measure on what it is now"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -19,6 +18,7 @@ from ..io.atomic import WriterLock
 from ..io.background import Background
 from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, list_few
 from ..io.keywords import speak_keywords
+from ..io.shell_words import command_line
 from ..io.visible_text import visible
 from ..models.adapters import (
     about_adapters,
@@ -364,7 +364,7 @@ class Recorder:
         lacking = "".join(f" --{what} NAME" for what, name in (("model", model), ("data", data)) if not name)
         return (
             f"fedscope: {self.path} names your own code, which questions run only where you name it: "
-            f"{shlex.join(['fedscope', 'subsets', str(self.path), *options])}{lacking}"
+            f"{command_line('subsets', self.path, *options)}{lacking}"
         )
 
     def __enter__(self) -> Self:
@@ -540,9 +540,8 @@ class Recorder:
                 or of adapters of another scale or base.
         """
         if not run.is_foreign:
-            raise FedscopeError(
-                f"{run.path} was trained by fedscope; go on with it: fedscope train --resume {run.path}"
-            )
+            on = command_line("train", "--resume", run.path)
+            raise FedscopeError(f"{run.path} was trained by fedscope; go on with it: {on}")
         had, data = run.info.get("data", {}), self._data.said
         has = {"model": run.info.get("model"), "data": had.get("name")}
         for what, given in (("model", self._model_name), ("data", data.get("name"))):

@@ -115,7 +115,8 @@ def open_entry(
     of bfloat16, or differences from ``start``.
 
     Raises:
-        FedscopeError: as :class:`ValidatedFile`; an encoding that is not known.
+        FedscopeError: as :class:`~fedscope.checkpoints.io.hdf5_validation.ValidatedFile`; an encoding that is not
+            known.
     """
     path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
     if entry.stored == BFLOAT16:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ..io.atomic import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
 from ..io.errors import FedscopeError
 from ..io.safe_write import refuse_linked
+from ..io.shell_words import command_line
 from ..io.untrusted import lost_link, read_json
 from ..models.weights import Layout
 from ..rounds.metrics import write_table
@@ -147,7 +148,7 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
     if not ours:
         raise FedscopeError(f"{path} exists and holds something else than a run of fedscope; {elsewhere}")
     if not force:
-        on = f" (`fedscope train --resume {path}` goes on with it)" if _is_trained(path / "run.json") else ""
+        on = f" (`{command_line('train', '--resume', path)}` goes on with it)" if _is_trained(path / "run.json") else ""
         raise FedscopeError(f"{path} exists and {holds}; {replace}{on}")
 
 

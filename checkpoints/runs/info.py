@@ -12,6 +12,7 @@ from typing import Any
 
 from ..io.errors import FedscopeError, list_few, nearest
 from ..io.hdf5 import check_version
+from ..io.shell_words import command_line
 from ..io.untrusted import read_json, regular
 
 FORMAT, VERSION = "fedscope-run", 1
@@ -268,12 +269,13 @@ def _check(file: Path, place: str, found: Mapping[str, Any], known: Mapping[str,
 
 # --- what is near ---
 
-_IMPORTED = "fedscope import {} --out RUN makes a run of models"
+_MAKES_RUN = "makes a run of models"
 
 
 def _no_run(path: Path) -> str:
     if path.is_file():
-        made = f"; {_IMPORTED.format(f'{path} FILE ...')}" if _holds_models(path) else ""
+        several = command_line("import", path, "FILE", "...", "--out", "RUN")
+        made = f"; {several} {_MAKES_RUN}" if _holds_models(path) else ""
         return f"{path} is a file, not a run; a run is a folder with a run.json{made}"
     here = [entry.name for entry in _folders(path.parent) if (entry / "run.json").is_file()]
     there = f"{path} is not a run: it has no run.json" if path.is_dir() else f"{path} does not exist"
@@ -285,7 +287,7 @@ def _no_run(path: Path) -> str:
     if path.is_dir() and (inside := [entry.name for entry in _folders(path) if (entry / "run.json").is_file()]):
         return f"{there}; it holds the runs {list_few(inside)}"
     if path.is_dir() and _holds_models(path):
-        return f"{there}; {_IMPORTED.format(path)}"
+        return f"{there}; {command_line('import', path, '--out', 'RUN')} {_MAKES_RUN}"
     hint = nearest(path.name, here, {name: str(path.with_name(name)) for name in here})
     runs = f"; the runs in {path.parent} are {list_few(here)}" if here and not hint else ""
     return there + hint + runs

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..io.errors import FedscopeError, FedscopeWarning, spans
 from ..io.given_values import as_index
+from ..io.shell_words import command_line
 from ..io.untrusted import read_toml, real_path
 from ..io.visible_text import visible
 from ..models.weights import Layout
@@ -129,7 +130,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name, as it can be shown: see :func:`.visible_text.visible`."""
+        """The folder's name, as it can be shown: see :func:`~fedscope.checkpoints.io.visible_text.visible`."""
         return visible(self.path.name or real_path(self.path).name)
 
     @cached_property
@@ -180,7 +181,7 @@ class Run:
             FedscopeError: no rounds yet; a round that is not there (says which are).
         """
         if not self.rounds:
-            on = "" if self.is_foreign else f"; go on with it: fedscope train --resume {self.path}"
+            on = "" if self.is_foreign else f"; go on with it: {command_line('train', '--resume', self.path)}"
             raise FedscopeError(f"{self.path} has no rounds yet{on}")
         number = self.rounds[-1] if number == "last" else self._whole(number)
         if -len(self.rounds) <= number < 0:

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 from ..io.atomic import OTHER_OUT, WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
 from ..io.errors import DiskFullError, FedscopeError
 from ..io.safe_write import refuse_strange
+from ..io.shell_words import command_line
 from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
 from ..rounds.writer import RoundRecord, write_round
 from .folders import create_run, refuse_linked_parts
@@ -227,6 +228,6 @@ def _room(writer: RunWriter) -> Iterator[None]:
         if not (isinstance(error, DiskFullError) or disk_is_full(error)):
             raise
         path, last = writer.path, writer.last
-        on = "" if writer.run.is_foreign else f", then go on: fedscope train --resume {path}"
+        on = "" if writer.run.is_foreign else f", then go on: {command_line('train', '--resume', path)}"
         upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
         raise DiskFullError(f"{path}: the disk is full; {upto}; make room{on}") from error

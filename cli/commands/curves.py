@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from ..options import Count, Output, output_options, refuse_given
 from ..printing import say, say_json
 
@@ -88,7 +89,7 @@ def export(given: Sequence[Path], folder: Path, output: Output, *, following: bo
     from ...training.curves.tensorboard import export_events
     from ..progress import progress
 
-    look = f"look at them: tensorboard --logdir {folder}"
+    look = f"look at them: tensorboard --logdir {quoted(folder)}"
     if following:
         runs = growing_runs(given)
         say(f"fedscope: writing {count(runs)} into {folder} as rounds come; {look}; Ctrl-C ends this", err=True)

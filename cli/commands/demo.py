@@ -98,10 +98,9 @@ def _is_unfinished(path: Path) -> bool:
 
 
 def _do(words: Sequence[str]) -> None:
-    import shlex
-
+    from ...checkpoints.io.shell_words import command_line
     from ..main import fedscope
 
     say("")
-    say(f"$ fedscope {shlex.join(words)}")
+    say(f"$ {command_line(*words)}")
     fedscope.main(list(words), prog_name="fedscope", standalone_mode=False)

@@ -64,7 +64,7 @@ def command(
     formats = output.formats if "png" in output.formats else (*output.formats, "png")  # the page shows that one
     with readable(Path(f"{base}.factors.json")):
         page = with_labels(page, output)
-        drawn = save_figure(page.figure(output.inches, output.title), base, formats)
+        drawn = save_figure(page.figure(output.width, output.title), base, formats)
         picture = next(path for path in drawn if path.suffix == ".png")
         pages = [write_page(Path(f"{base}.html"), page.as_html(picture.read_bytes())), *page.derive(base)]
     tables = [Path(f"{base}.{kind}") for kind in ("explain.json", "factors.csv", "clients.csv", "factors.json")]

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import command_line
 from ..options import refuse_given
 from ..printing import say, say_json
 
@@ -66,8 +67,8 @@ def command(
     refuse_given(("follow", "project", "name"), "is for what goes to a tracker; add --to, or leave it out")
     if file is None:
         raise FedscopeError(
-            f"{what} is written as a file; name it, as in: fedscope export {what} out.safetensors; or for a run's "
-            "numbers name a tracker: --to csv, trackio, wandb or mlflow"
+            f"{what} is written as a file; name it, as in: {command_line('export', what, 'out.safetensors')}; or for a "
+            "run's numbers name a tracker: --to csv, trackio, wandb or mlflow"
         )
     said = write(what, file, force=force)
     if as_json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ...checkpoints.io.shell_words import command_line
 from ..options import Count, Output, OwnCode, output_options, surface_options
 from ..printing import say, say_json
 
@@ -212,12 +212,11 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
         named = {"model": run.info.get("model", ""), "data": run.info.get("data", {}).get("name", "")}
         own = {"model": ":" in named["model"], "data": is_own_code(named["data"])}
         # a run's file never says what code is run
-        given = "".join(
-            f" --{name} {shlex.quote(value or 'NAME')}" for name, value in named.items() if own[name] or not value
-        )
+        lacks = [(f"--{name}", value or "NAME") for name, value in named.items() if own[name] or not value]
+        given = [word for option in lacks for word in option]
         if min(map(len, cohorts)) > 1:
-            say(f"  fedscope subsets {run.path}{given}")
-            say(f"  fedscope plane {run.path}@1 --clients{given}")
+            say(f"  {command_line('subsets', run.path, *given)}")
+            say(f"  {command_line('plane', f'{run.path}@1', '--clients', *given)}")
 
 
 def _describe_cohorts(cohorts: Sequence[Sequence[int]]) -> str:

@@ -11,6 +11,7 @@ import click
 
 from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
 from ...checkpoints.io.errors import list_few, spans
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.recorder import describe_server
 from ...checkpoints.rounds.metrics import read_table
@@ -186,7 +187,7 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
         which = f"{broken[0]} is" if len(runs) == 1 else f"{len(broken)} of {len(runs)} runs are"
         raise FedscopeError(
             f"{which} damaged; restore what is named from a copy, or train again from the last sound round: "
-            f"fedscope train --from {broken[0]}@ROUND"
+            f"{command_line('train', '--from', f'{broken[0]}@ROUND')}"
         )
 
 

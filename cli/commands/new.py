@@ -46,10 +46,12 @@ def command(kind: str, name: str) -> None:
             file.write(filled(kind, module))
     except OSError as error:
         raise FedscopeError(f"{path} cannot be written ({error.strerror}); go to a folder of your own") from error
+    from ...checkpoints.io.shell_words import command_line
+
     own, flag = called(kind, module), ALL[kind].flag
     say(f"{path}: {ALL[kind].called} of your own")
     if kind in ("client", "server", "average"):
-        say(f"  check it: fedscope check-method {own}")
-    more = " --average none" if kind in ("client", "server") else ""
-    data = " --model mlp" if kind == "data" else ""
-    say(f"  train it: fedscope train {flag} {own}{more}{data} --rounds 10")
+        say(f"  check it: {command_line('check-method', own)}")
+    more = ["--average", "none"] if kind in ("client", "server") else []
+    data = ["--model", "mlp"] if kind == "data" else []
+    say(f"  train it: {command_line('train', flag, own, *more, *data, '--rounds', 10)}")

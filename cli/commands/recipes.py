@@ -50,6 +50,8 @@ def command(name: str | None, as_json: bool) -> None:
 
 def _show(one: Recipe, as_json: bool) -> None:
     """One recipe whole."""
+    from ...checkpoints.io.shell_words import command_line
+
     tables = one.configured()
     if as_json:
         about: dict[str, Any] = {"name": one.name, "shows": one.shows, "settings": tables, "for": one.by_method}
@@ -65,10 +67,11 @@ def _show(one: Recipe, as_json: bool) -> None:
     for axis in one.axes:
         _paragraph("varied: " + "; ".join(_cell(cell) for cell in axis))
     for method, keys in one.grid.items():
-        varied = " ".join(f"{key}={','.join(map(str, values))}" for key, values in keys.items())
-        best = " ".join(f"--best-of {key}" for key in keys)
-        say(f"  the paper takes the best of: fedscope sweep --recipe {one.name} method={method} {varied}")
-        say(f"    then: fedscope table SWEEP {best}")
+        varied = [f"{key}={','.join(map(str, values))}" for key, values in keys.items()]
+        best = [word for key in keys for word in ("--best-of", key)]
+        whole = command_line("sweep", "--recipe", one.name, f"method={method}", *varied)
+        say(f"  the paper takes the best of: {whole}")
+        say(f"    then: {command_line('table', 'SWEEP', *best)}")
     if one.published:
         say(f"  published, {one.measure}:")
         rows: dict[str, list[str]] = {}
@@ -80,9 +83,9 @@ def _show(one: Recipe, as_json: bool) -> None:
             say(f"    {row:<{wide}}  {' · '.join(cells)}")
     for text in one.chosen:
         _paragraph(f"chosen here: {text}")
-    say(f"  train it: fedscope train --recipe {one.name}")
+    say(f"  train it: {command_line('train', '--recipe', one.name)}")
     if one.axes:
-        say(f"  all of it: fedscope sweep --recipe {one.name}")
+        say(f"  all of it: {command_line('sweep', '--recipe', one.name)}")
     for text in one.then:
         say(f"  then: {text}")
 

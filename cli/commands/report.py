@@ -128,11 +128,11 @@ def _answer_all(path: Path, results: Sequence[Path], limit: int | None, given: M
     from ...analysis.named_code import NamedCodeError
     from ...analysis.runs import open_run
     from ...reporting.compute_missing import compute_missing
-    from ...reporting.missing_results import Lacking
+    from ...reporting.missing_results import MissingResult
     from ..options import Output
     from ..run_analysis import obtain
 
-    def answer(one: Lacking) -> None:
+    def answer(one: MissingResult) -> None:
         try:
             obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
         except NamedCodeError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.shell_words import command_line
 from ..options import Jobs, Share, code_option, launcher_options, pack_into
 from ..printing import say, say_json
 from ..progress import progress
@@ -129,15 +129,15 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
         try:
             done = train_plan(plan, out, _progress_printer(report, len(plan.runs)), by)
         except KeyboardInterrupt:
-            where = f"{out} {shlex.join(jobs.words)}" if by is not None else f"{out}"
-            say(f"fedscope: go on with: fedscope sweep --resume {where}", err=True)
+            how = jobs.words if by is not None else []
+            say(f"fedscope: go on with: {command_line('sweep', '--resume', out, *how)}", err=True)
             raise
     complete, failures = done.runs, done.failures
     if as_json:
         said = {"sweep": str(out), "complete": [run.name for run in complete], "failed": dict(failures)}
         say_json({**said, "missing": list(done.missing)})
     else:
-        say(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; fedscope table {out}")
+        say(f"{out}: {len(complete)} of {len(plan.runs)} runs complete; {command_line('table', out)}")
     if failures:
         raise FedscopeError(
             f"{len(failures)} of {len(plan.runs)} runs failed: {list_few(failures)}; see {out / 'logs'}"
@@ -217,7 +217,7 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     from ...training.sweeps.sweep import rounds_there
 
     there = rounds_there(plan, out)
-    commands = [shlex.join(["fedscope", *words]) for words in commands_of(plan, out, there, given)]
+    commands = [command_line(*words) for words in commands_of(plan, out, there, given)]
     if not as_json:
         for text in commands:
             say(text)

@@ -323,7 +323,9 @@ def _resumable(path: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if (path / "run.json").exists():
-            say(f"fedscope: go on with: fedscope train --resume {path}", err=True)
+            from ...checkpoints.io.shell_words import command_line
+
+            say(f"fedscope: go on with: {command_line('train', '--resume', path)}", err=True)
         raise
 
 

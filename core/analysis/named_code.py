@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.recorder.stored_data import is_own_code
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ class NamedCodeError(FedscopeError):
         run names model nets:net; if you know it, give --model nets:net: fedscope cka run --model nets:net
         """
         end = words.index("--") if "--" in words else len(words)
-        whole = ["fedscope", *words[:end], *self._options(), *words[end:]]
-        return f"{self}: {shlex.join(whole)}"
+        return f"{self}: {command_line(*words[:end], *self._options(), *words[end:])}"
 
     def as_call(self, name: str, args: Sequence[Any], settings: Mapping[str, Any]) -> str:
         """Return the same with a call in Python.

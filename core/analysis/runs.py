@@ -17,6 +17,7 @@ from ..checkpoints import (
     recorded_clients,
     rounds_with_clients,
 )
+from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.models.adapters import about_adapters
 from ..checkpoints.runs.run import warn_of_gaps
 
@@ -266,9 +267,8 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
     [1, 2, 4, 5]
     """
     if not available:
-        raise FedscopeError(
-            f"{run} has no rounds yet; where it is trained here, go on with it: fedscope train --resume {run}"
-        )
+        on = command_line("train", "--resume", run)
+        raise FedscopeError(f"{run} has no rounds yet; where it is trained here, go on with it: {on}")
     if text.strip() == "all":
         return list(available)
     rounds: set[int] = set()

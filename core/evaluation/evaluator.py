@@ -64,9 +64,9 @@ class Evaluator:
     """Mean loss and error over samples, for as many models as one likes.
 
     Of a classification, loss(w) = (1/n) Σ_j −log softmax(f(x_j; w))[y_j] and
-    error(w) = (1/n) #{j : argmax f(x_j; w) ≠ y_j}; of other tasks what :class:`Task` says, with an error of NaN where
-    they have none. Both in one pass, summed in float64. A loss that is NaN or infinite is returned as it is; a row of
-    outputs with a NaN counts as misclassified.
+    error(w) = (1/n) #{j : argmax f(x_j; w) ≠ y_j}; of other tasks what :class:`~fedscope.evaluation.tasks.Task` says,
+    with an error of NaN where they have none. Both in one pass, summed in float64. A loss that is NaN or infinite is
+    returned as it is; a row of outputs with a NaN counts as misclassified.
 
     On the CPU every core evaluates a model of its own with one thread, in batches that stay in its cache, so the
     numbers depend neither on the number of workers nor on the order of the models. Of several GPUs each evaluates

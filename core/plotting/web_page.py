@@ -1,9 +1,9 @@
 """The one way to make a web page: what files say is text in it, nothing runs but its own scripts, nothing is fetched.
 
 A label of a file may be an element or a script where it stands as it is. So every text is escaped where it enters
-(:func:`escaped`, :func:`unbroken`, and for plotly :func:`label_text`, :func:`markup`), and every page says in its
-content policy which scripts may run: those inside it by their sha256, and one in a file next to it by a nonce. A page
-opened from a disk has no origin that ``'self'`` could name, and no file's hash is compared there.
+(:func:`escape_html`, :func:`keep_together`, and for plotly :func:`label_text`, :func:`markup`), and every page says in
+its content policy which scripts may run: those inside it by their sha256, and one in a file next to it by a nonce. A
+page opened from a disk has no origin that ``'self'`` could name, and no file's hash is compared there.
 """
 
 from __future__ import annotations

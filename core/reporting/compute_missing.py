@@ -13,7 +13,7 @@ from ..analysis.execution import Execution, Report
 from ..checkpoints import FedscopeError, Run
 from ..results import lock_result
 from .discover import find_results
-from .missing_results import FEWER, LONG, Lacking, find_missing, seconds
+from .missing_results import FEWER_SAMPLES, LONG_REPORT, MissingResult, find_missing, seconds
 
 #: told what is done, how far it is, and of how much
 Tell = Callable[[str, int, int], None]
@@ -24,7 +24,7 @@ def compute_missing(
     results: Sequence[Path],
     limit: int | None,
     given: Mapping[str, Any],
-    answer: Callable[[Lacking], object],
+    answer: Callable[[MissingResult], object],
     tell: Callable[[str], None],
     warn: Callable[[str, str], None],
 ) -> None:
@@ -42,8 +42,9 @@ def compute_missing(
         warn(f"not asked: fedscope {words}", why)
     if not asked:
         return
-    took, less = seconds(run, asked, limit, FEWER, given=given)
-    hint = f"; --limit {FEWER} takes about {_spell(less)}" if limit is None and took > max(LONG, 2 * less) else ""
+    took, less = seconds(run, asked, limit, FEWER_SAMPLES, given=given)
+    is_long = limit is None and took > max(LONG_REPORT, 2 * less)
+    hint = f"; --limit {FEWER_SAMPLES} takes about {_spell(less)}" if is_long else ""
     tell(f"{run.name}: {len(asked)} question{'s' if len(asked) > 1 else ''}, about {_spell(took)}{hint}")
     for one in asked:
         tell(f"$ fedscope {one.words}")

@@ -221,12 +221,12 @@ def _compute(
     """Ask what is missing of a run; what cannot be asked is a warning."""
     from ..analysis.named_code import NamedCodeError
     from .compute_missing import compute_missing, keep_answer
-    from .missing_results import Lacking
+    from .missing_results import MissingResult
 
     def warn(what: str, why: str) -> None:
         warnings.warn(f"{what}: {why}", FedscopeWarning, stacklevel=4)
 
-    def answer(one: Lacking) -> None:
+    def answer(one: MissingResult) -> None:
         try:
             keep_answer(one.question, one.question.folder / one.question.name, progress)
         except NamedCodeError as error:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 class Result(ABC):
     """The answer to a question: numbers, and what they were made from.
 
-    A result is kept under a base, a path without an extension. A subclass says how (:class:`TableResult`,
-    :class:`ArrayResult`) and gives :meth:`summary` and :meth:`findings`.
+    A result is kept under a base, a path without an extension. A subclass says how
+    (:class:`~fedscope.results.tables.TableResult`, :class:`~fedscope.results.arrays.ArrayResult`) and gives
+    :meth:`summary` and :meth:`findings`.
 
     Attributes:
         attrs: provenance: runs, data, split, samples, seed, device, precision, versions.

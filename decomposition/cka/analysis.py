@@ -14,6 +14,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.models.files import is_model_folder
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.layer_words import is_pattern, modules_named
@@ -229,7 +230,8 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Prepare
         address = parse_address(name) if isinstance(models[0], str) else None
         hint = ""
         if address is not None and address.round is not None:
-            hint = f" (a round's clients are compared by fedscope cka {address.path} --rounds {address.round})"
+            of_round = command_line("cka", address.path, "--rounds", address.round)
+            hint = f" (a round's clients are compared by {of_round})"
         raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")
 
     def prepare() -> PreparedStep[ModelCKA]:

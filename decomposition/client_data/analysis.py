@@ -15,6 +15,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.shell_words import quoted
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import names
 from .result import ClientData
@@ -95,7 +96,9 @@ def _run(federation: Any) -> Run | None:
     if not isinstance(federation, str | Path) or (Path(federation).suffix == ".toml" and not Path(federation).is_dir()):
         return None
     if not Path(federation).exists() and str(federation).partition(":")[0] in names("data"):
-        raise FedscopeError(f"{federation} is a data set, neither a run nor a configuration; give --data {federation}")
+        raise FedscopeError(
+            f"{federation} is a data set, neither a run nor a configuration; give --data {quoted(federation)}"
+        )
     return open_run(federation, "")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from ...checkpoints import FedscopeError
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ...results.tables import write_csv
-
-if TYPE_CHECKING:
-    pass
 
 COLUMNS = ("client", "domain", "class", "samples", "test_samples")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,6 @@ import numpy.typing as npt
 from ...checkpoints.io.errors import spans
 from ...results import Table, TableResult
 from .shown_models import Point
-
-if TYPE_CHECKING:
-    pass
 
 Array = npt.NDArray[np.float64]
 Method = Literal["tsne", "pca"]

@@ -12,9 +12,6 @@ from .recorded_models import averaging_over_rounds, better_than_clients, outputs
 from .single_factors import covariance_is_small, locality_adds, own_data, variance_and_clients
 from .statements import PaperClaim
 
-if TYPE_CHECKING:
-    pass
-
 _LATER = "heterogeneous bias, or a locality above 0, is the greatest part of the loss"
 _DOMINATES = "After early training heterogeneous bias and O(Δ²) dominate the loss (5.3.5)."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ...checkpoints import FedscopeError
 from ...results import Table, TableResult, columns_of, group_rows, optional_int
@@ -12,9 +12,6 @@ from ...training.curves.run_curve import ErrorCurve
 from ..draws.cohort_draws import RECORDED
 from .fixed import fixed_factors
 from .rows import ClientRow, FactorRow, RoundFactors
-
-if TYPE_CHECKING:
-    pass
 
 # what a row of BASE.clients.csv has of a client, before the run's model
 CLIENT = ("client", "samples", "train_bias", "heter_bias", "variance", "distance")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,6 @@ from ...checkpoints.io.errors import list_few
 from ...results import ArrayResult, Serializable, along
 from ...results.arrays import Variable
 from ..draws.divergence import diverged_words
-
-if TYPE_CHECKING:
-    pass
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]

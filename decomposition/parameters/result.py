@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from ...checkpoints import FedscopeError
 from ...results import Table, TableResult, number, truth
 from .parameter_names import Array, RunValues
 from .summaries import Reference, Summary, none_if_nan, summarise
-
-if TYPE_CHECKING:
-    pass
 
 Colour = Literal["layer", "skewness", "dispersion"]
 

@@ -10,6 +10,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, Weights
+from ...checkpoints.io.shell_words import command_line, quoted
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...landscape.alignment.step import align_weights, calibration_samples, refuse_unknown_align
 from ...training.inputs.samples import (
@@ -246,7 +247,7 @@ def refuse_unasked(run: Run, number: int, source: EvaluationConfig, *, own: bool
         if key == "server" and not own:
             raise FedscopeError(
                 f"--code server={code} is for the server that {run.path} names, and --server names others; leave it "
-                f"out, or give --server {code} to aggregate by it"
+                f"out, or give --server {quoted(code)} to aggregate by it"
             )
     refuse_unnamed(run, given)
     if source.code_changed:
@@ -363,8 +364,9 @@ def configs_of(
     from ...training.settings.registry import find
     from .requested_servers import reaggregating_config
 
+    branch = command_line("train", "--from", f"{run.path}@{number}")
     for name in names:
-        refuse_no_server(name, f", or train a branch: fedscope train --from {run.path}@{number}")
+        refuse_no_server(name, f", or train a branch: {branch}")
     known = {name: {key.name for key in fields(find("servers", name))} for name in names}
     nobody = {key for key in settings if not any(key in own for own in known.values())}
     configs = {}

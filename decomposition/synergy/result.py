@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,6 @@ from ...results.arrays import Variable
 from ...training.methods.shared.client_groups import CV_QUANTILES
 from ...training.methods.shared.micro_classes import Clusters, cluster_of
 from .label_agreement import label_words
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, eq=False)

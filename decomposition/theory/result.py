@@ -7,16 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ...checkpoints.io.errors import list_few
 from ...results import Table, TableResult, number, optional_int
 from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
 from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate
-
-if TYPE_CHECKING:
-    pass
 
 NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
 #: what a variance is compared with, and what the paper has to do with it

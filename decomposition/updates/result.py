@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from ...results import ArrayResult, Collection, along, pad_cohorts
 from ...results.arrays import Variable
 from ...results.tables import add_suffix, write_csv
 from .angles import RoundUpdates
-
-if TYPE_CHECKING:
-    pass
 
 CLIENTS = {"weights": "weight of the client in the mean", "norm": "L2 norm of the update"}
 NUMBERS = {

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from math import isfinite, isnan, nan
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from ...checkpoints.io.errors import list_few
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class Alignment(TableResult):
 
     def renamed(self, labels: Mapping[str, str]) -> Self:
         """Rename the models in the tables, in what the reference is called, and of the aligned models; see
-        :meth:`.Result.renamed`."""
+        :meth:`~fedscope.results.Result.renamed`."""
         made = super().renamed(labels)
         names = dict(zip(self.list_names(), made.list_names(), strict=True))
         before = self.attrs.get("reference", "")

@@ -1,6 +1,6 @@
 """Numbers of a Hessian that is known by its products: outermost eigenvalues, trace, spectral density.
 
-A product is a function from rows [K, P] to rows [K, P], as :meth:`Derivatives.products` with a model is.
+A product is a function from rows [K, P] to rows [K, P], as :meth:`.derivatives.Derivatives.products` with a model is.
 """
 
 from __future__ import annotations

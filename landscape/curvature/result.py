@@ -15,10 +15,6 @@ from ...old_paths import names_of
 from ...results import Table, TableResult, columns_of, group_rows, number
 from .distance import ALL, FlatnessDistance, distances_of
 
-if TYPE_CHECKING:
-    pass
-
-
 #: measures whose flatness distance the summary tells, in words
 TOLD = {"eigenvalue_1": "largest eigenvalue", "trace": "trace", "worst_case": "worst rise", "ball_mean": "mean rise"}
 

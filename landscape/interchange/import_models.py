@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regular
 from ...checkpoints.io.keywords import speak_keywords
+from ...checkpoints.io.shell_words import command_line
 from .. import Plane
 from ..alignment.step import refuse_unknown_align
 
@@ -114,8 +115,8 @@ def import_models(
     given = [str(file) for file in ([files] if isinstance(files, str | Path) else files)]
     if surface := next(filter(is_surface, given), None):
         raise FedscopeError(
-            f"{surface} is a surface, not a model; `fedscope import {surface}` draws it by itself, and --start, "
-            "--global, --samples, --model and --data are for models"
+            f"{surface} is a surface, not a model; `{command_line('import', surface)}` draws it by itself, and "
+            "--start, --global, --samples, --model and --data are for models"
         )
     found = find_files(given, *(None if one is None else str(one) for one in (start, global_)))
     first = next(iter(found.rounds[0].clients.values()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ...plotting.style import describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ..planes.summary import precision_words
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, eq=False)

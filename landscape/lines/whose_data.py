@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.analysis import slug
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from ...training.inputs.data_of import SampleSet, describe_sets, sample_sets
 from ...training.inputs.models import ModelLike, ResolvedModels
 
@@ -32,7 +33,7 @@ def asked_sets(
     if one_set and len(sets) > 1:
         raise FedscopeError(
             f"--data-of {data_of} is {len(sets)} sets of samples, and {one_set} draws a map of one; give one of them, "
-            f"as --data-of {sets[0].name}"
+            f"as --data-of {quoted(sets[0].name)}"
         )
     return sets
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from ...results.arrays import Variable
 from .basins import basin_of
 from .file_checks import refuse_damaged_plane
 from .summary import meets_aim, plane_sentence, surface_sentence
-
-if TYPE_CHECKING:
-    pass
 
 #: the units of coordinates, but for surfaces of other programs
 L2 = "L2 distance"
@@ -75,8 +72,8 @@ class PlaneModel:
 
 @dataclass(frozen=True, eq=False)
 class Plane(ArrayResult):
-    """L(w_1 + a û + b v̂) on a grid; see :class:`Basis` for the axes through three models, :class:`PlaneBasis` for
-    others.
+    """L(w_1 + a û + b v̂) on a grid; see :class:`~fedscope.landscape.planes.basis.orthonormal_axes.Basis` for the axes
+    through three models, :class:`~fedscope.landscape.planes.basis.plane_bases.PlaneBasis` for others.
 
     Attributes:
         a, b: coordinates of the grid in L2 distance, [A] and [B].
@@ -84,8 +81,9 @@ class Plane(ArrayResult):
         error: share misclassified, [b, a].
         models: the models that the plane was made from, their mean, then the models shown; see ``PlaneModel.role``.
         cos_uv: û·v̂, 0 up to rounding.
-        normalization_policy: how points and models got their normalization statistics (:class:`Normalization`);
-            ``none`` for models without any, ``unknown`` for surfaces of other programs.
+        normalization_policy: how points and models got their normalization statistics
+            (:class:`~fedscope.evaluation.normalization.Normalization`); ``none`` for models without any, ``unknown``
+            for surfaces of other programs.
         attrs: provenance: kind of plane, data, samples, precision, device, versions and whatever the caller gave.
         computed: which points were measured, [b, a] bool; the others were interpolated (``adaptive``). None: all.
     """

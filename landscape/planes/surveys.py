@@ -48,7 +48,8 @@ class Posed:
 
 @dataclass(frozen=True)
 class Survey:
-    """Settings of every plane: those of :func:`plane`, ``adaptive`` as the share that may be measured."""
+    """Settings of every plane: those of :func:`~fedscope.landscape.planes.analysis.plane`, ``adaptive`` as the share
+    that may be measured."""
 
     grid: int
     margin: float

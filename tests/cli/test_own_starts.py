@@ -254,7 +254,7 @@ def test_a_report_of_many_rounds_asks_of_some(tmp_path: Path) -> None:
             recorder.round(starts=[start] * 2, clients=[dict(start) for _ in range(2)])
     run = fedscope.Run.open(tmp_path / "ring")
     given = {"model": torch.nn.Linear(2, 2)}
-    (asked,) = [one for one in find_missing(run, find_results(run), None, given)[0] if one.kinds == ("Consensus",)]
+    (asked,) = [one for one in find_missing(run, find_results(run), None, given)[0] if one.kind == "Consensus"]
     rounds = [int(number) for number in asked.words.split()[3].split(",")]
     assert (rounds[0], rounds[-1]) == (1, 30)
     assert len(rounds) <= 12

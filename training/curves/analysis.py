@@ -14,6 +14,7 @@ from ...analysis.runs import RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import visible
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
@@ -136,7 +137,8 @@ def _open_source(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
     sweep = one if isinstance(one, Sweep) else Sweep.open(one, checked=False)
     if not sweep.runs:
         raise FedscopeError(
-            f"{sweep.path} is a sweep of which no run is complete; go on with it: fedscope sweep --resume {sweep.path}"
+            f"{sweep.path} is a sweep of which no run is complete; go on with it: "
+            f"{command_line('sweep', '--resume', sweep.path)}"
         )
     if missing := len(sweep.missing):
         warnings.warn(

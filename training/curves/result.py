@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from .bands import COLUMNS, Band, seeds_of
 from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
 from .run_curve import Curve, curve_of
 from .summary import describe_missing, describe_reached, describe_stale, tails
-
-if TYPE_CHECKING:
-    pass
 
 _NAMED = ("run", "round")
 #: what is no part of the numbers, and kept so that a result that is read back says and draws the same

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from ..import_string import describe_error
 from ..settings.own_code import OwnCode
 from .partitioner import Partitioner
@@ -119,7 +120,7 @@ class UngivenPartition(Partitioner):
         """
         raise FedscopeError(
             f"data.partition = {self.name!r} is code of your own, which is never loaded from a file; if you know it, "
-            f"give --code partition={self.name}"
+            f"give --code {quoted(f'partition={self.name}')}"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.models.adapters import factors_in, split_factor
 from ...checkpoints.models.expected import tied_names
 
@@ -83,7 +84,8 @@ def _remembered(run: Run, said: Mapping[str, str]) -> Path:
     if found != said["sha256"]:
         raise FedscopeError(
             f"{run.path}: the base {said['path']} has changed since the run was recorded (sha256 {found[:12]}..., "
-            f"the run saw {said['sha256'][:12]}...); restore it, or give --base {said['path']} to take it as it is"
+            f"the run saw {said['sha256'][:12]}...); restore it, or give --base {quoted(said['path'])} to take it as "
+            "it is"
         )
     return Path(said["path"])
 

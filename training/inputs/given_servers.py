@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from ..config.config import read_assignments
 from ..settings.code_kinds import KINDS
 from ..settings.own_code import OwnCode
@@ -84,7 +85,9 @@ def settings_of(given: Mapping[str, Any] | Sequence[str], otherwise: str = "") -
                     f"server.KEY=VALUE{otherwise}"
                 )
             if key == "method":
-                raise FedscopeError(f"--set server.method={value} chooses a server; give --server {value} instead")
+                raise FedscopeError(
+                    f"--set server.method={value} chooses a server; give --server {quoted(value)} instead"
+                )
     return tables.get("server", {})
 
 

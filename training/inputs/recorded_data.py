@@ -29,7 +29,7 @@ def data_named(runs: Sequence[Run], source: EvaluationConfig) -> Any:
     trained, or that says a sum of its arrays.
 
     Raises:
-        NamedCodeError: as :func:`~.named_code.refuse_named_code`.
+        NamedCodeError: as :func:`~fedscope.analysis.named_code.refuse_named_code`.
     """
     if source.data is None and runs and is_recorded(runs[0]):
         refuse_named_code(runs[0], source)

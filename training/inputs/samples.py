@@ -61,7 +61,7 @@ def model_named(run: Run, source: EvaluationConfig) -> Any:
     """Return the architecture that was given, else the one that a recorded run names; None where neither does.
 
     Raises:
-        NamedCodeError: as :func:`~.named_code.refuse_named_code`.
+        NamedCodeError: as :func:`~fedscope.analysis.named_code.refuse_named_code`.
     """
     if source.model is not None:
         return source.model
@@ -142,7 +142,7 @@ def dataset_of(runs: Sequence[Run], source: EvaluationConfig) -> Dataset:
 
     Raises:
         FedscopeError: a run that does not say what is needed; --data that are not what a run says it was trained on;
-            as :func:`~.recorded_error.compared`.
+            as :func:`~.recorded_error.compare_recorded`.
     """
     return _data_of_runs(runs, source)[0]
 

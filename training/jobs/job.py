@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 import sys
 import traceback
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import visible
 from .environment import Environment
 from .records import JobOutcome, JobRecord
@@ -105,7 +105,7 @@ class SentJob:
 
     def _do(self, words: Sequence[str], log: Path) -> int:
         assert self._worker is not None, "a job spec is at work"
-        print("$", visible(shlex.join(["fedscope", *words])), flush=True)
+        print("$", visible(command_line(*words)), flush=True)
         self._worker.begin(words, log)
         while (status := self._worker.status(LOOK)) is None:
             sys.stdout.flush()

@@ -14,6 +14,7 @@ from ...analysis.runs import Rounds, RunLike, open_run, parse_rounds, rounds_tex
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights, has_no_server
 from ...checkpoints.io.keywords import speak_keywords
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.runs.measured_numbers import (
     NAME,
     REPLACES,
@@ -133,8 +134,8 @@ def _lacks_server(run: Run, numbers: Sequence[int], of: str) -> str:
     if not any(run.round(number).has_clients for number in numbers):
         return f"{why}, and the models of all clients were not kept; record them with keep='all'"
     return (
-        f"{why}; give --clients for the clients' mean error, or ask fedscope consensus {run.path}, which measures "
-        "their merged model too"
+        f"{why}; give --clients for the clients' mean error, or ask {command_line('consensus', run.path)}, which "
+        "measures their merged model too"
     )
 
 

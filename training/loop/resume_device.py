@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.shell_words import command_line
 from ...evaluation.accelerators import devices
 from ...evaluation.device import Compute
 
@@ -44,8 +45,10 @@ def device_to_resume(run: Run, trained: str, asked: str | None) -> str:
 def _anew(run: Run, device: str) -> str:
     """What to do with another kind of device."""
     if not run.rounds:
-        return f"train it there from its beginning: fedscope train {run.path}/config.toml --device {device}"
-    return f"train on from its rounds in a run of its own: fedscope train --from {run.path}@last --device {device}"
+        anew = command_line("train", run.path / "config.toml", "--device", device)
+        return f"train it there from its beginning: {anew}"
+    branch = command_line("train", "--from", f"{run.path}@last", "--device", device)
+    return f"train on from its rounds in a run of its own: {branch}"
 
 
 def _kind(names: str) -> str:

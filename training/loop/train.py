@@ -14,6 +14,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, RunWriter, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
+from ...checkpoints.io.shell_words import quoted
 from ...evaluation.device import Compute
 from ...results.base import versions
 from ..build import (
@@ -381,5 +382,5 @@ def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray,
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         raise FedscopeError(
             f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
-            f"recorded in {run}; use a smaller --lr, or --resume {run} --keep-going"
+            f"recorded in {run}; use a smaller --lr, or --resume {quoted(run)} --keep-going"
         )

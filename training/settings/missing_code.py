@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, NoReturn
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 
 #: what a placeholder refuses to do, of every kind
 _WORK = (
@@ -59,11 +60,11 @@ def needs_code(section: str, name: str, kind: str = "") -> str:
         given = f"{kind or section}={name.partition('(')[0]}" if kind else f"{section}={name}"
         return (
             f"{section}.{key} = {name!r} is code of your own, which is never loaded from a file; if you know it, give "
-            f"--code {given}"
+            f"--code {quoted(given)}"
         )
     return (
         f"{section}.{key} = {name!r} is neither fedscope's nor of an installed package; install the package that it "
-        f"came with, or give --code {section}=module:Name"
+        f"came with, or give --code {quoted(f'{section}=module:Name')}"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import Field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import command_line
 from .code_kinds import KINDS, Kind
 from .settings import Settings
 
@@ -62,7 +63,7 @@ def refuse_other_class(kind: Kind, found: type[Any], place: str) -> None:
         remedy = (
             f"it is {other.called}: give it as {other.flag}"
             if other
-            else f"derive it from fedscope.methods.{base_name(kind)}, as fedscope new {kind.name} shows"
+            else f"derive it from fedscope.methods.{base_name(kind)}, as {command_line('new', kind.name)} shows"
         )
         raise FedscopeError(f"{place}: {found.__name__} is not {kind.called}; {remedy}")
     if inspect.isabstract(found) or (found.__name__ == base_name(kind) and found.__module__.startswith(_ROOT)):

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from ..import_string import names_a_file
 from ..settings.code_kinds import KINDS, named_in
 from ..settings.own_code import OwnCode
@@ -103,7 +104,7 @@ def refuse_untrusted(runs: Sequence[PlannedRun], trusted: Collection[str], folde
             if name not in trusted:
                 raise FedscopeError(
                     f"{folder}: the plan's run {run.name} is trained with {name.replace('=', ' ', 1)}, your own code, "
-                    f"which is never loaded from a file; if you know it, give --code {name}"
+                    f"which is never loaded from a file; if you know it, give --code {quoted(name)}"
                 )
 
 

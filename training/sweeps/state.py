@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, write_durably
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.runs.run import visible_rounds
 from ...results import plain
@@ -91,7 +92,8 @@ def failures_in(folder: Path, plan: Plan) -> dict[str, str]:
     path = folder / FAILURES
     if not path.is_file():
         return {}
-    said = read_json(path, "the failures of a sweep", f"remove it, and train again: fedscope sweep --resume {folder}")
+    again = command_line("sweep", "--resume", folder)
+    said = read_json(path, "the failures of a sweep", f"remove it, and train again: {again}")
     known = {run.name for run in plan.runs}
     return {str(name): str(text) for name, text in dict(said).items() if name in known}
 

@@ -11,6 +11,7 @@ from typing import Any
 from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
+from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.io.untrusted import lost_link
 from ..config.config import merge
 from ..config.from_python import tables_of_keywords
@@ -205,7 +206,7 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
     if (out / FILE).exists():
         there = read_plan(out)
         if other := describe_difference(there, plan):
-            raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or --resume {out}")
+            raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or --resume {quoted(out)}")
         given = {
             f"{kind.name}={value}": value
             for run in plan.runs

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, has_no_server
+from ...checkpoints.io.shell_words import command_line
 from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, same_data, settings_of
 from ..sweeps.plan import FILE
@@ -87,7 +87,7 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
                 continue
             label = {"label": planned.cell["label"]} if "label" in planned.cell else {}
             words = [str(one.path / word) if word == "config.toml" else word for word in planned.arguments]
-            command = shlex.join(["fedscope", "train", *words, "--out", str(one.path / RUNS / planned.name)])
+            command = command_line("train", *words, "--out", one.path / RUNS / planned.name)
             entries.append(_entry(there[planned.name], planned.name, label, command))
     if not entries:
         none = f"none of the {len(missing)} runs of the sweep is complete" if missing else "no run was given"
@@ -100,7 +100,7 @@ def _own_command(run: Run) -> str:
         return f"# {run.path} was recorded by {run.info.get('source')}, which trains it again"
     own = [entry for entry in run.info.get("code", []) if ":" in entry["name"]]
     code = [word for entry in own for word in ("--code", f"{entry['kind']}={entry['name']}")]
-    return shlex.join(["fedscope", "train", str(run.path / "config.toml"), *code, "--out", f"{run.path}-again"])
+    return command_line("train", run.path / "config.toml", *code, "--out", f"{run.path}-again")
 
 
 def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> TableRun:

@@ -14,6 +14,7 @@ from ...analysis.runs import RunLike, open_run
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, nearest
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
+from ...checkpoints.io.shell_words import command_line
 from .pictures import picture_files
 from .snapshot import Snapshot, identity_of, numbers_state, snapshot_of
 from .to_csv import CSVFile
@@ -104,7 +105,7 @@ def export_metrics(
             elif not follow or said.is_complete:
                 raise FedscopeError(
                     f"{called} has no numbers to export: nothing was measured while it was recorded; measure it: "
-                    f"fedscope measure {path}"
+                    f"{command_line('measure', path)}"
                 )
             if progress is not None:
                 progress(opened.rounds[-1] if opened.rounds else 0, opened.planned or 0)

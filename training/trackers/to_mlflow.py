@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from .snapshot import IDENTITY, Snapshot
 from .tracker import explained, refuse_missing
 
@@ -52,7 +53,8 @@ class MLflow:
             uri = re.sub(r"//[^/@]*@", "//", str(mlflow.get_tracking_uri()))  # a password may stand in it
             self._client: Any = MlflowClient()
         self.where = f"run {name} of mlflow's experiment {project} in {uri}"
-        self.looked_at = f"mlflow ui --backend-store-uri {uri}" if uri.startswith(("sqlite:", "file:", "/")) else uri
+        here = uri.startswith(("sqlite:", "file:", "/"))
+        self.looked_at = f"mlflow ui --backend-store-uri {quoted(uri)}" if here else uri
         self._run = ""
         #: (tag, round) that are there
         self._there: set[tuple[str, int]] = set()

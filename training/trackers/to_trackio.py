@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from .snapshot import IDENTITY, Picture, Point, Snapshot
 from .tracker import explained, refuse_missing
 
@@ -51,7 +52,7 @@ class Trackio:
                 "TRACKIO_DIR to a folder of this machine"
             )
         self.where = f"run {name} of trackio's project {project}" + (f" in {self._remote}" if self._remote else "")
-        self.looked_at = self._remote or f"trackio show --project {project}"
+        self.looked_at = self._remote or f"trackio show --project {quoted(project)}"
         #: by round, the tags that are there; None before it was asked
         self._there: dict[int, set[str]] | None = None
 

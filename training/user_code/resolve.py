@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from ..import_string import CodeFile, ImportString, describe_type
 from ..models.pretrained import is_pretrained
 from ..settings.code_kinds import KINDS, Kind
@@ -147,9 +148,10 @@ def with_arguments(code: OwnCode, recorded: str) -> OwnCode:
     if own == theirs:
         return code
     if own[0]:
+        called = f"optimiser={code.partition('(')[0]}"
         raise FedscopeError(
             f"--code optimiser={code} has other arguments than client.optimiser = {str(recorded)!r}, and those of a "
-            f"file count; give --code optimiser={code.partition('(')[0]}"
+            f"file count; give --code {quoted(called)}"
         )
     spelled = str(code) + "".join(theirs)
     call = ImportString.parse("client.optimiser =", spelled)

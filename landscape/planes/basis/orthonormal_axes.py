@@ -66,6 +66,7 @@ class Basis(Axes):
         slope: κ with v = (w_3 − w_1) − κ (w_2 − w_1).
 
     >>> import numpy as np
+    >>> from fedscope.landscape.planes.basis.orthonormal_axes import Basis
     >>> basis = Basis.through(np.array([0.0, 0.0, 1.0]), np.array([3.0, 0.0, 1.0]), np.array([1.0, 2.0, 1.0]))
     >>> basis.u_hat.tolist(), basis.v_hat.tolist(), round(basis.angle, 3)
     ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0], 63.435)

@@ -22,7 +22,7 @@ def on_same_axes(kind: str, groups: Sequence[Sequence[Model]], seed: int = 0) ->
     """Build a plane for each group of models, all along the same two directions û and v̂: w_g + a û + b v̂.
 
     No group is the first among them: their order changes neither direction. Of one group the plane is
-    :func:`near_clients` or :func:`random_directions`, bit for bit.
+    :func:`~.plane_bases.near_clients` or :func:`~.plane_bases.random_directions`, bit for bit.
 
     - ``clients``: a group is a round's clients, and w_g their mean. The directions are the principal components of the
       clients of all groups, each about its own mean and weighted so that every group counts alike: those along which

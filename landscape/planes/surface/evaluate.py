@@ -57,8 +57,8 @@ class Options(TypedDict, total=False):
         margin: room round all the models, as a share of their greater extent; the default range is a square.
         ranges: ((a from, a to), (b from, b to)) instead.
         adaptive: measure until the aim holds, at most so great a share of the points, and interpolate the others; see
-            :func:`refine`. From 2,000 samples and 30 x 30 points on a tenth of the samples comes first, and what all
-            samples change is interpolated, see
+            :func:`~.adaptive.refine`. From 2,000 samples and 30 x 30 points on a tenth of the samples comes first, and
+            what all samples change is interpolated, see
             :func:`fedscope.landscape.planes.surface.surfaces.adaptive_surfaces`.
         earlier: with ``adaptive``, of each data set the plane of the same question that a smaller share ended at: its
             measured points are taken over.
@@ -136,8 +136,9 @@ def survey(
     Args:
         module: the architecture.
         samples: the data sets.
-        span: the plane: :func:`through_models`, :func:`near_clients`, :func:`along_trajectory`,
-            :func:`random_directions`.
+        span: the plane: :func:`through_models`, or another of
+            :mod:`fedscope.landscape.planes.basis.plane_bases`: ``near_clients``, ``along_trajectory``,
+            ``random_directions``.
         shown: further models to project onto the plane.
         provenance: becomes part of each result's ``attrs``.
         options: see :class:`Options`.

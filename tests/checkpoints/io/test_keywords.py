@@ -45,6 +45,9 @@ KNOWN = {
         ("by fedscope train --data d --model m; or --data x", "by fedscope train --data d --model m; or data='x'"),
         ("write --round 1 --round 2", "write rounds=[1, 2]"),
         ("--resume RUN --clients", "--resume RUN --clients"),
+        ("give --model 'bob'\"'\"'s nets.py:Net(3)'; or none", """give model="bob's nets.py:Net(3)"; or none"""),
+        ("it is the client's --model 'a b'", "it is the client's model='a b'"),
+        ("by fedscope cka '/a (b), c; d' --model m", "by fedscope cka '/a (b), c; d' --model m"),
         ("a well--known dash -- and --x", "a well--known dash -- and --x"),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ....checkpoints import FedscopeError, expand_home, real_path
+from ....checkpoints.io.shell_words import quoted
 
 #: the folder of data sets, where the environment names one; else ``data/`` here
 VARIABLE = "FEDSCOPE_DATA"
@@ -91,7 +92,9 @@ def folder_with(
     :func:`locate`."""
     folders = folders_of(name, argument, inside)
     if argument and folders[0].is_file():
-        raise FedscopeError(f"--data {name}:{argument} is a file; give its folder, --data {name}:{folders[0].parent}")
+        raise FedscopeError(
+            f"--data {name}:{argument} is a file; give its folder, --data {quoted(f'{name}:{folders[0].parent}')}"
+        )
     best: tuple[int, Path] | None = None
     for folder in folders:
         there = sum(_there(folder, names) is not None for names in files)
