@@ -23,6 +23,8 @@ RIGHT, BELOW, ROW, LEAST = 0.12, 0.36, 0.17, 1.4
 LETTERS = 30
 # And of plain FMA's at the axis.
 SHORT = 16
+# Of a loss: what models that differ in their last bits differ by, at most; an axis does not show less.
+_ROUNDING = 1e-5
 
 
 @drawing
@@ -55,6 +57,9 @@ def draw(result: Reaggregation, width: float = 3.5, title: str | None = None) ->
             axes.plot([mean - spread, mean + spread], [place, place], color=colour, linewidth=1.2, label="_interval")
             axes.plot([mean], [place], "o", color=colour, markersize=3.5, label="_value")
         axes.axvline(0, color="0.6", linewidth=0.6, zorder=0)
+        least = _ROUNDING * abs(result.plain.loss) if result.plain is not None else 0.0
+        if max(map(abs, axes.get_xlim())) < least:
+            axes.set_xlim(-least, least)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_yticks(range(len(names)), names)
         nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""

@@ -496,6 +496,16 @@ def test_a_loss_without_a_unit_is_not_in_nats() -> None:
     assert axes.get_xlabel() == "loss less plain FMA's"
 
 
+@pytest.mark.parametrize(("away", "wide"), [(2e-8, True), (0.0, True), (1e-4, False)])
+def test_an_axis_shows_no_rounding(away: float, wide: bool) -> None:
+    """A recorded loop's mean differs from ours in its last bits, with an interval that may leave out 0."""
+    row = ModelRow("fedadam", "fedadam", "none", 0.25, 0.5, 1e-7, False, None, None, None, away, away / 10)
+    (axes,) = compared(row).figure().axes
+    low, high = axes.get_xlim()
+    assert (max(-low, high) >= 1e-5 * 0.25) is True
+    assert (max(-low, high) > 30 * abs(away)) is wide
+
+
 def test_where_nothing_differs_from_plain_fma_there_is_no_figure(tmp_path: Path) -> None:
     """Of a table of an earlier version, say: the command says its numbers all the same."""
     found = compared(ModelRow("ties", "ties", "none", 0.5, 0.5, 1, False))
