@@ -6,7 +6,6 @@ Whatever recording stumbles over is a warning, and the training goes on.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..io.errors import FedscopeError, FedscopeWarning, list_few
+from ..io.errors import FedscopeError, list_few
+from ..io.warn_user import warn_user
 from .client_names import ClientNames
 from .coerce_models import coerce_model
 from .framework_evaluation import NoShareError
@@ -39,11 +39,9 @@ def check_version(package: str, tested: str) -> None:
     except PackageNotFoundError:
         raise FedscopeError(f"{package} is not installed; pip install {package}=={tested}") from None
     if found.split(".")[:2] != tested.split(".")[:2]:
-        warnings.warn(
+        warn_user(
             f"{package} {found} is installed, and recording was tested with {tested}; look at the run with fedscope "
-            f"ls, or pip install {package}=={tested}",
-            FedscopeWarning,
-            stacklevel=3,
+            f"ls, or pip install {package}=={tested}"
         )
 
 
@@ -204,7 +202,7 @@ class FrameworkRounds:
         kind = re.sub(r"\d+", "", sentence)
         if kind not in self._said:
             self._said.add(kind)
-            warnings.warn(sentence, FedscopeWarning, stacklevel=2)
+            warn_user(sentence)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,9 +16,10 @@ import numpy as np
 
 from ..io.atomic import WriterLock
 from ..io.background import Background
-from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, list_few
+from ..io.errors import DiskFullError, FedscopeError, list_few
 from ..io.keywords import speak_keywords
 from ..io.visible_text import visible
+from ..io.warn_user import warn_user
 from ..models.adapters import (
     about_adapters,
     checked_alpha,
@@ -29,7 +29,6 @@ from ..models.adapters import (
     scale_of_module,
     settings_of_adapters,
 )
-from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.drift import NUMBERS, Block, drift_in
 from ..rounds.metrics import COLUMNS, COUNTED, MADE, MOST_OWN, further, is_column, is_own
@@ -37,6 +36,7 @@ from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
 from ..runs.writer import RunWriter
+from .accepted_rounds import AcceptedRounds
 from .client_order import is_counted, refuse_uncounted
 from .coerce_models import (
     ModelTensors,
@@ -165,18 +165,11 @@ class Recorder:
         self._parts = None if partition is None else partition_of(partition, labels_of(labels, self._data.labels))
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
-        self._layout: Layout | None = None
-        self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
-        self._scale: tuple[object, dict[str, Any]] | None = None
-        self._alphas: tuple[object, dict[str, Any]] | None = None
         self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
         self._base = None if base is None else named_base(base)
-        self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
-        self._said: set[str] = set()
-        self._columns: tuple[str, ...] = ()  # of the run's table, that only some runs have
-        self._resumed: Run | None = None  # until its first round is there
-        self._lost, self._closed = "", False
+        self._known = AcceptedRounds()
+        self._lost, self._told_lost, self._closed = "", False, False
         self._background = Background()
         #: whether models are given as tensors that nobody else needs, which are dropped as they are written
         self.owns_models = False
@@ -185,15 +178,13 @@ class Recorder:
         if resume and (self.path / "run.json").exists():
             self._writer = RunWriter.open(self.path)
             try:
-                self._go_on(self._writer.run)
-                self._columns = self._writer.further
+                self._go_on(self._writer)
             except BaseException:
                 self._writer.close()
                 raise
         else:
             on = "give force=True to replace it, resume=True to go on behind it, or another path"
             self._lock = lock_for_new_run(self.path, force=force, replace=on, elsewhere="give another path")
-        self._next = self._writer.last + 1 if self._writer is not None else 1
         self._identity = draw_identity() if self._writer is None else self._writer.run.identity
 
     @property
@@ -255,9 +246,10 @@ class Recorder:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
         if self._ended():
             return None
-        number, place = self._next, f"{self.path}@{self._next}"
+        known = self._known.draft()
+        number, place = known.next, f"{self.path}@{known.next}"
         refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
-        models = self._models(number, clients, start, global_, starts)
+        models = self._models(known, place, clients, start, global_, starts)
         ids = sorted(models.clients)
         samples, weights, staleness = (
             _by_client(given, models.clients, place, what)
@@ -270,41 +262,41 @@ class Recorder:
             if self._parts.named is not None:
                 self._parts.refuse_others(ids, place)
             elif clause := self._parts.others(ids):  # of a run that is gone on with, and cannot have another one
-                self._tell("partition", f"{place}: {clause}; what is asked of its own data leaves it out")
+                known.tell("partition", f"{place}: {clause}; what is asked of its own data leaves it out")
             if counts is not None and (clause := self._parts.other_counts(ids, counts)):
-                self._tell("counts", f"{place}: {clause}")
+                known.tell("counts", f"{place}: {clause}")
         given_numbers = _numbers({} if metrics is None else metrics, place)
-        self._columns = further([self._columns, given_numbers])
-        lacking = _in_no_table(given_numbers, self._columns)
+        known.columns = further([known.columns, given_numbers])
+        lacking = _in_no_table(given_numbers, known.columns)
         for told, clause in (("metrics", _other_numbers(given_numbers)), ("columns", lacking)):
             if clause:
-                self._tell(told, f"{place}: {clause}")
-        resumed, self._resumed = self._resumed, None
+                known.tell(told, f"{place}: {clause}")
+        resumed, known.resumed = known.resumed, None
         if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
-            self._tell("resumed", f"{place}: {clause}")
+            known.tell("resumed", f"{place}: {clause}")
         cohort = [models.clients[k] for k in ids]
         single = {"start": models.start, "global": models.global_}
         sketches = self._keeping.sketches(models.layout, single, cohort, place, own_starts=own is not None)
         for k, model in zip(ids, () if own is None else own.models, strict=own is not None):
             if diverged := _not_finite(model):
-                self._tell(
+                known.tell(
                     f"start {k}",
                     f"{place}: the start of client {k} has diverged ({diverged} is not finite); it is recorded as is",
                 )
         for k, model in zip(ids, cohort, strict=True):
             if diverged := _not_finite(model):
-                self._tell(
+                known.tell(
                     f"client {k}",
-                    f"{self.path}@{number}: client {k} has diverged ({diverged} is not finite); it is recorded as is",
+                    f"{place}: client {k} has diverged ({diverged} is not finite); it is recorded as is",
                 )
         step = None
         if self._looks and models.global_ is not None:
-            self._check = self._check or ServerIdentifier(models.layout)
-            step, statistics = self._check.look(models.start, cohort, p, models.global_)
+            known.server = known.server or ServerIdentifier(models.layout)
+            step, statistics = known.server.look(models.start, cohort, p, models.global_)
             if step.rule is Rule.RATE and step.rate < 0:
-                self._tell("sign", f"{self.path}@{number}: {step}")
+                known.tell("sign", f"{place}: {step}")
             if statistics:
-                self._tell("statistics", f"{self.path}@{number}: statistics were not averaged: {'; '.join(statistics)}")
+                known.tell("statistics", f"{place}: statistics were not averaged: {'; '.join(statistics)}")
         kept = self._keeping.places(number, len(ids))
         apart = {} if own is None or len(kept) == len(ids) else distances_of(models.layout, own.models, cohort)
         numbers: dict[str, float | int | None] = {
@@ -312,26 +304,30 @@ class Recorder:
             "round": number,
             "participants": len(ids),
             **({} if step is None else step.metrics()),
-            **(self._drift_of(models, cohort, p, place) if self._drift else {}),
+            **(self._drift_of(known, models, cohort, p, place) if self._drift else {}),
             **apart,
         }
         columns = {"client_samples": counts, "weights": p}
         also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity, "own": own}
         also["release"] = self.owns_models
+        info = self._new_run(known, models.layout) if self._writer is None else {}
         image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
-        if self._writer is None:  # last, so that a first round that is refused leaves what was there
-            self._begin(models.layout)
-        writer = self._writer
-        assert writer is not None
-        self._give(lambda: writer.write_image(number, image, numbers))
-        self._next += 1
+        # from here on nothing refuses the round, but a filter that makes errors of warnings
+        for sentence in known.sentences:
+            warn_user(sentence)
+        if self._writer is None:
+            self._guard(partial(self._begin, info))
+        if (writer := self._writer) is not None:
+            self._guard(lambda: self._background.add(lambda: writer.write_image(number, image, numbers)))
+        known.next += 1
+        self._known = known
         return step
 
     def flush(self) -> int:
         """Wait until all rounds are durable, and say how many are; warns where some could not be written."""
         if self.waiting is not None:
             self.waiting()
-        self._give(None)
+        self._guard(self._background.wait)
         self._ended()
         return self.rounds
 
@@ -373,13 +369,10 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _give(self, work: Callable[[], None] | None) -> None:
-        """Hand work to the writing thread, or with None wait for it; what fails there ends the recording alone."""
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Do what writes, or waits for the thread that does; a disk that fails ends the recording alone."""
         try:
-            if work is None:
-                self._background.wait()
-            else:
-                self._background.add(work)
+            work()
         except (DiskFullError, OSError) as error:
             reason = "the disk is full" if isinstance(error, DiskFullError) else str(error)
             upto = f"it is readable up to round {self.rounds}" if self.rounds else "no round of it is recorded"
@@ -387,20 +380,17 @@ class Recorder:
 
     def _ended(self) -> bool:
         """Check whether recording has ended before its time; says so once."""
-        if self._lost:
-            self._tell("lost", self._lost)
+        if self._lost and not self._told_lost:
+            self._told_lost = True
+            warn_user(self._lost)
         return bool(self._lost)
-
-    def _tell(self, what: str, sentence: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            warnings.warn(sentence, FedscopeWarning, stacklevel=3)
 
     # --- what is given ---
 
-    def _models(self, number: int, clients: Any, start: Any, global_: Any, starts: Any) -> _Models:
-        """Coerce a round's models to the run's layout; the first round makes the run."""
-        place = f"{self.path}@{number}"
+    def _models(
+        self, known: AcceptedRounds, place: str, clients: Any, start: Any, global_: Any, starts: Any
+    ) -> _Models:
+        """Coerce a round's models to the layout of the run; in its first round to that of the first of them."""
         by_id, began = _numbered(clients, place, "clients"), {}
         names = None if self._module is None else tuple(self._module.arrays)
         held: list[Any] = []  # or another tensor would be where one of them was, which a state_dict() has made
@@ -411,7 +401,7 @@ class Recorder:
             given_starts = _numbered(starts, place, "starts")
             refuse_unmatched(place, given_starts, by_id)
             if all(given_starts[k] is by_id[k] for k in by_id):
-                self._tell(
+                known.tell(
                     "same",
                     f"{place}: starts= are the very models of clients=, so that nobody has moved; copy them before "
                     "they train: starts = [copy.deepcopy(net) for net in nets]",
@@ -422,18 +412,18 @@ class Recorder:
             }
         sent = None if start is None else self._read(place, "start", start, names, held)
         end = None if global_ is None else self._read(place, "global_", global_, names, held)
-        self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
-        if self._expected is None:
+        _refuse_other_scales(known, place, {"start": start, "global_": global_, **_by_number(by_id)})
+        if known.expected is None:
             first = self._module or _first_of(sent, end, read, began)
             if self._module is None and self._layout is None:
                 first, notes = first.without_wrappers()
                 for note in notes:
-                    self._tell(note, f"{place}: {note}")
-            self._expected = first.expected(self._layout)
-        read = {k: self._fitted(place, f"client {k}", model) for k, model in read.items()}
-        began = {k: self._fitted(place, f"the start of client {k}", model) for k, model in began.items()}
-        sent = None if sent is None else self._fitted(place, "start", sent)
-        end = None if end is None else self._fitted(place, "global_", end)
+                    known.tell(note, f"{place}: {note}")
+            known.expected = first.expected(self._layout)
+        read = {k: self._fitted(known, place, f"client {k}", model) for k, model in read.items()}
+        began = {k: self._fitted(known, place, f"the start of client {k}", model) for k, model in began.items()}
+        sent = None if sent is None else self._fitted(known, place, "start", sent)
+        end = None if end is None else self._fitted(known, place, "global_", end)
         layout = self._layout
         if layout is None:
             first = sent or end or next(iter(read.values()))
@@ -446,11 +436,11 @@ class Recorder:
                     "trained as floats, as weight.astype(np.float32)"
                 )
         if adapters := about_adapters(layout.names):
-            self._tell("adapters", f"{place}: {adapters}")
+            known.tell("adapters", f"{place}: {adapters}")
         all_ = {f"client {k}": one for k, one in read.items()}
         all_ |= {f"the start of client {k}": one for k, one in began.items()}
         if adapters:
-            self._refuse_other_alphas(place, {**all_, "start": sent, "global_": end})
+            _refuse_other_alphas(known, place, {**all_, "start": sent, "global_": end})
         for what, given in (("start", sent), ("global_", end), *all_.items()):
             if given is not None and (clause := difference(given, layout)):
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
@@ -458,8 +448,8 @@ class Recorder:
             raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
         # recorders of frameworks give what they have copied, and importers what they have read
         loop = self.waiting is None and not any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
-        if loop and "same" not in self._said and (clause := one_memory(sent, end, read, began)):
-            self._tell("memory", f"{place}: {clause}")
+        if loop and "same" not in known.said and (clause := one_memory(sent, end, read, began)):
+            known.tell("memory", f"{place}: {clause}")
         return _Models(layout, read, sent, end, None if starts is None else began)
 
     def _own_starts(
@@ -479,41 +469,29 @@ class Recorder:
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 
-    def _fitted(self, place: str, what: str, model: ModelTensors) -> ModelTensors:
+    def _fitted(self, known: AcceptedRounds, place: str, what: str, model: ModelTensors) -> ModelTensors:
         """Rename a model's tensors as those of the others; says once what was changed for that."""
-        expected = self._expected
+        expected = known.expected
         assert expected is not None, "the first model has said it"
         # of two tensors that were one in the first model, and nobody says that they are one
         if self._module is None and all(name in model.arrays for name in expected.tied):
             expected = replace(expected, tied={})
         fitted, notes = model.fitted(f"{place}: {what}", expected)
         for note in notes:
-            self._tell(note, f"{place}: {what}: {note}")
+            known.tell(note, f"{place}: {what}: {note}")
         return fitted
 
-    def _refuse_other_scales(self, place: str, given: Mapping[str, Any]) -> None:
-        """Refuse adapters whose products are scaled differently, as far as their modules say it."""
-        for what, model in given.items():
-            if scale := scale_of_module(model):
-                self._scale = self._scale or (f"{place}: {what}", scale)
-                refuse_other_scale(*self._scale, f"{place}: {what}", scale)
-
-    def _refuse_other_alphas(self, place: str, given: Mapping[str, ModelTensors | None]) -> None:
-        """Refuse the same as far as tensors say it, as kohya's adapters have them."""
-        for what, model in given.items():
-            if model is not None and (scale := scale_of_tensors(model)):
-                self._alphas = self._alphas or (f"{place}: {what}", scale)
-                if not _is_mean(scale["alpha"], self._alphas[1]["alpha"]):
-                    refuse_other_scale(*self._alphas, f"{place}: {what}", scale)
-
-    def _drift_of(self, models: _Models, cohort: Sequence[ModelTensors], p: np.ndarray, place: str) -> dict[str, float]:
+    @staticmethod
+    def _drift_of(
+        known: AcceptedRounds, models: _Models, cohort: Sequence[ModelTensors], p: np.ndarray, place: str
+    ) -> dict[str, float]:
         """How far the clients' updates agree; nothing where there are none, or of adapters."""
         if models.start is None or not cohort:
             which = "start= and clients=" if models.starts is None else "one start for all clients"
-            self._tell("drift", f"{place}: no drift is measured without {which}, which updates are made of")
+            known.tell("drift", f"{place}: no drift is measured without {which}, which updates are made of")
             return {}
         if factors_in(models.layout.names):
-            self._tell("drift", f"{place}: of adapters no drift is measured; fedscope updates compares their products")
+            known.tell("drift", f"{place}: of adapters no drift is measured; fedscope updates compares their products")
             return {}
         start, end = models.start, models.global_
 
@@ -532,13 +510,14 @@ class Recorder:
 
         return drift_in(blocks(), np.asarray(p, np.float64))
 
-    def _go_on(self, run: Run) -> None:
+    def _go_on(self, writer: RunWriter) -> None:
         """Take over where a run stands.
 
         Raises:
             FedscopeError: it was trained here; it is of another model, other data or another partition than was given,
                 or of adapters of another scale or base.
         """
+        run = writer.run
         if not run.is_foreign:
             raise FedscopeError(
                 f"{run.path} was trained by fedscope; go on with it: fedscope train --resume {run.path}"
@@ -567,15 +546,20 @@ class Recorder:
             )
         if self._parts is None and run.partition is not None:
             self._parts = GivenPartition(run.partition)
-        self._layout, self._resumed = run.layout, run
-        self._check = ServerIdentifier(run.layout)
+        server = ServerIdentifier(run.layout)
         if run.rounds:
-            self._check.recall(run.round("last"))
+            server.recall(run.round("last"))
+        self._known = AcceptedRounds(writer.last + 1, server=server, columns=writer.further, resumed=run)
 
-    def _begin(self, layout: Layout) -> None:
-        """Make the run."""
+    def _new_run(self, known: AcceptedRounds, layout: Layout) -> dict[str, Any]:
+        """Return what ``run.json`` says of the run that a first round makes.
+
+        Raises:
+            FedscopeError: an alpha or a base that is not the models'; data that have changed since they were given.
+        """
         from ... import __version__
 
+        self._data.refuse_changed(self.path)
         info = {
             "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
@@ -586,21 +570,24 @@ class Recorder:
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),
             **self.about,
-            **settings_of_adapters(layout.names, self._scale or self._alphas, self._alpha, self._base),
+            **settings_of_adapters(layout.names, known.scale or known.alphas, self._alpha, self._base),
         }
-        partition = None if self._parts is None else self._parts.partition
-        if partition is not None:
-            clients, classes = partition.label_counts.shape
+        if self._parts is not None:
+            clients, classes = self._parts.partition.label_counts.shape
             info |= {"clients": clients, "classes": classes}
+        return info
+
+    def _begin(self, info: Mapping[str, Any]) -> None:
+        """Make the run."""
         assert self._lock is not None
-        try:
-            fill_run(self.path, info, None, partition, self._data.write)
-            self._writer = RunWriter(Run.open(self.path), self._lock)
-        except BaseException:
-            self._lock.release()
-            raise
-        self._lock = None  # the writer's now
-        self._layout = self._writer.run.layout
+        fill_run(self.path, info, None, None if self._parts is None else self._parts.partition, self._data.write)
+        self._writer, self._lock = RunWriter(Run.open(self.path), self._lock), None  # the writer's now
+        self._data.forget()
+
+    @property
+    def _layout(self) -> Layout | None:
+        """The layout of the run; None before its first round."""
+        return None if self._writer is None else self._writer.run.layout
 
 
 def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
@@ -637,6 +624,23 @@ def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
             )
         found[int(k)] = model
     return found
+
+
+def _refuse_other_scales(known: AcceptedRounds, place: str, given: Mapping[str, Any]) -> None:
+    """Refuse adapters whose products are scaled differently, as far as their modules say it."""
+    for what, model in given.items():
+        if scale := scale_of_module(model):
+            known.scale = known.scale or (f"{place}: {what}", scale)
+            refuse_other_scale(*known.scale, f"{place}: {what}", scale)
+
+
+def _refuse_other_alphas(known: AcceptedRounds, place: str, given: Mapping[str, ModelTensors | None]) -> None:
+    """Refuse the same as far as tensors say it, as kohya's adapters have them."""
+    for what, model in given.items():
+        if model is not None and (scale := scale_of_tensors(model)):
+            known.alphas = known.alphas or (f"{place}: {what}", scale)
+            if not _is_mean(scale["alpha"], known.alphas[1]["alpha"]):
+                refuse_other_scale(*known.alphas, f"{place}: {what}", scale)
 
 
 def _is_mean(alphas: Mapping[str, float], of: Mapping[str, float]) -> bool:

@@ -5,14 +5,14 @@ Source: flwr 1.41, ``flwr.serverapp.strategy`` (messages) and ``flwr.server.stra
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...io.errors import FedscopeError, FedscopeWarning
+from ...io.errors import FedscopeError
 from ...io.keywords import speak_keywords
+from ...io.warn_user import warn_user
 from ..recorder import Recorder
 from .replies import partition_mod as partition_mod
 from .strategies import MessageWatch, ResultWatch
@@ -89,11 +89,9 @@ def record(
     about |= {"method": method, "seed": seed, "settings": settings}
     recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)
     if any(word in parent.__name__ for word in _PRIVATE for parent in type(strategy).__mro__):
-        warnings.warn(
+        warn_user(
             f"{type(strategy).__name__} clips models or adds noise to their mean: the run holds clients' models as "
-            "they reach the server, and global is not their mean",
-            FedscopeWarning,
-            stacklevel=2,
+            "they reach the server, and global is not their mean"
         )
     kind(strategy, recorder, named)
     return strategy
