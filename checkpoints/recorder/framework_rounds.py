@@ -5,10 +5,13 @@ Whatever recording stumbles over is a warning, and the training goes on.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -91,6 +94,22 @@ class WatchedCalls:
                 setattr(self._watched, name, own)
 
 
+def open_in_place_of(former: FrameworkRounds | None, path: Path | str, open_: Callable[[], Recorder]) -> Recorder:
+    """Open a recorder for what another one records so far, which ends then; where the new one is refused, the training
+    goes on and is recorded as before.
+
+    Args:
+        path: of the new run's folder, which may be that of the other.
+    """
+    if former is None:
+        return open_()
+    shared = os.path.realpath(path) == os.path.realpath(former.recorder.path)
+    with former.recorder.lent() if shared else nullcontext():
+        recorder = open_()
+    former.give_back()
+    return recorder
+
+
 class FrameworkRounds:
     """Rounds of a framework, which are recorded.
 
@@ -105,6 +124,10 @@ class FrameworkRounds:
         self._held: tuple[int | None, dict[str, Any]] | None = None  # a round that waits for its evaluation
         self._evaluated: dict[str, float] = {}
         recorder.waiting = self.settle
+
+    def give_back(self) -> None:
+        """Give what is watched its own calls back, and end the recording; a second time does nothing."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write what is waiting."""

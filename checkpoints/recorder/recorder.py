@@ -6,6 +6,7 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -330,6 +331,18 @@ class Recorder:
         self._guard(self._background.wait)
         self._ended()
         return self.rounds
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Write what is waiting and let another recorder of this program have the folder; where that one is refused,
+        this one goes on in it."""
+        holder = None if self._closed else self._writer or self._lock
+        if holder is None:
+            yield
+            return
+        self.flush()
+        with (self._writer or holder).lent():
+            yield
 
     def close(self) -> None:
         """Write what is waiting and give the folder back; a second time does nothing."""

@@ -41,8 +41,7 @@ class Watch(FrameworkRounds):
         """Put these in the place of the strategy's own."""
         self._calls_of_strategy.replace(**calls)
 
-    def end(self) -> None:
-        """Give the strategy its own calls back; a second time does nothing."""
+    def give_back(self) -> None:
         self._calls_of_strategy.restore()
         self.close()
 

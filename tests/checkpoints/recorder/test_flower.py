@@ -424,6 +424,40 @@ def test_recording_again_ends_the_former_recording(tmp_path: Path) -> None:
     assert (Run.open(tmp_path / "a").rounds, Run.open(tmp_path / "c").rounds) == ((1,), (1,))
 
 
+REFUSED = [
+    ("run", {}, "holds a run with 1 round; give force=True"),
+    ("run", {"resume": True, "seed": 3}, "was recorded without seed, not 3"),
+    ("run", {"force": True, "keep": "some"}, 'keep = "some"'),
+    ("other", {"labels": 3, "partition": [[0]]}, "labels= has shape"),
+    ("taken", {}, "exists and is a file"),
+]
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("name", "about", "message"), REFUSED)
+def test_a_recording_that_is_refused_leaves_the_former_one(
+    name: str, about: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """The former one had ended by then, so that the rest of the training was lost."""
+    (tmp_path / "taken").write_text("mine")
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    former = strategy.recorder
+
+    def replies(number: int) -> Iterator[Message]:
+        if number == 2:
+            former.flush()
+            with pytest.raises(FedscopeError, match=message):
+                fedscope.record(strategy, tmp_path / name, **about)
+            with pytest.raises(FedscopeError, match="is being written by process"):
+                fedscope.Recorder(tmp_path / "run", resume=True)
+            assert strategy.recorder is former
+        return cohort(number)
+
+    play(strategy, replies)
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+    fedscope.Recorder(tmp_path / "run", resume=True).close()  # is free
+
+
 # --- who is who ---
 
 
