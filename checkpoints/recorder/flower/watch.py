@@ -23,6 +23,8 @@ class Watch(FrameworkRounds):
         named: whether the recorder has the names of models' arrays.
     """
 
+    _numbering = ("_nodes", "_by_partition")
+
     def __init__(self, strategy: Any, recorder: Recorder, named: bool) -> None:
         super().__init__(recorder, "Flower")
         self.strategy, self._named = strategy, named

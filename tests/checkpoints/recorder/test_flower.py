@@ -569,6 +569,27 @@ def test_a_round_that_cannot_be_recorded_is_told_and_left_out(
     same(run.round(2).client(0).arrays(), model(30))
 
 
+def test_a_first_round_that_is_not_recorded_numbers_nobody(tmp_path: Path) -> None:
+    """Its clients had said no partition, so that none was asked for any more; its arrays were in another type."""
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+
+    def replies(number: int) -> Iterator[Message]:
+        if number > 1:
+            return cohort(number)
+        wide = {name: array.astype(np.float64) for name, array in model(1).items()}
+        return iter([reply(7, wide), reply(9, wide, float("nan"))])
+
+    said = told(lambda: play(strategy, replies))
+    assert [one.partition(": ")[2].partition(" ")[0] for one in said] == ["clients", "round"]
+    assert "round 1 of Flower is not recorded" in said[1]
+    assert "the clients' weights are 10.0, nan" in said[1]
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2)
+    assert run.round(1).client_ids.tolist() == [0, 1, 2]
+    for k in range(3):
+        same(run.round(1).client(k).arrays(), model(20 + k))
+
+
 def test_each_kind_of_fault_is_told_once(tmp_path: Path) -> None:
     def twice(number: int) -> list[Message]:
         return [reply(1, model(1), partition=number), reply(2, model(1), partition=number)]

@@ -19,6 +19,7 @@ from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.checkpoints.io.errors import DiskFullError
 from fedscope.checkpoints.recorder import recorder as loop
+from fedscope.checkpoints.recorder.framework_rounds import Contribution, NamedRounds
 from fedscope.checkpoints.rounds.metrics import MOST_OWN
 
 pytestmark = pytest.mark.same_elsewhere
@@ -336,3 +337,35 @@ def test_a_disk_that_is_full_at_the_first_round_does_not_end_the_training(
     ]  # fmt: skip
     monkeypatch.undo()
     Recorder(path).close()  # the folder was given back
+
+
+def named_rounds(path: Path, *, refused: bool) -> tuple[list[tuple[str, bool]], dict[str, Any]]:
+    """Rounds of a framework whose clients have names, behind one of a name, a type and a model of its own."""
+    shutil.rmtree(path, ignore_errors=True)
+    found = NamedRounds(Recorder(path), "Frame")
+
+    def play(number: int, names: list[str], made: Callable[[float], Given], end: Given | None = None) -> None:
+        found.begin(made(0.0))
+        for k, name in enumerate(names):
+            found.add(Contribution(name, made(float(k)), 1.0))
+        found.end(number, end or made(0.5))
+        found.settle()
+
+    if refused:
+        wide = {name: array.astype(np.float64) for name, array in model(0.0).items()}
+        (said,) = told(lambda: play(0, ["hospital"], lambda value: dict(wide), {"w": np.zeros(3)}))
+        assert "round 0 of Frame is not recorded" in said[0]
+
+    def go_on() -> None:
+        play(1, ["clinic", "practice"], model)
+        play(2, ["clinic", "practice"], model)
+        found.close()
+
+    return told(go_on), files_of(path)
+
+
+def test_a_round_of_a_framework_that_is_not_recorded_leaves_no_name_and_no_type(tmp_path: Path) -> None:
+    """Its first client's types were the run's, its names had numbers, and others "came after the first round"."""
+    said, files = named_rounds(tmp_path / "run", refused=False)
+    assert (said, files["run.json"]["client_names"]) == ([], {"0": "clinic", "1": "practice"})
+    assert named_rounds(tmp_path / "run", refused=True) == (said, files)
