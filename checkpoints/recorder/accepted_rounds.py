@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from ..models.adapters import refuse_other_scale, scale_of_module
 from ..models.expected import ExpectedModel
 from ..runs.run import Run
+from .coerce_models import ModelTensors, scale_of_tensors
 from .identify_server import ServerIdentifier
 
 
@@ -56,3 +59,31 @@ class AcceptedRounds:
         if what not in self.said:
             self.said.add(what)
             self.sentences.append(sentence)
+
+    def refuse_other_scales(self, place: str, given: Mapping[str, Any]) -> None:
+        """Refuse adapters whose products are scaled differently, as far as their modules say it.
+
+        Args:
+            place: of the round, for sentences.
+            given: models as they were given, by what they are.
+
+        Raises:
+            FedscopeError: names two of them.
+        """
+        for what, model in given.items():
+            if scale := scale_of_module(model):
+                self.scale = self.scale or (f"{place}: {what}", scale)
+                refuse_other_scale(*self.scale, f"{place}: {what}", scale)
+
+    def refuse_other_alphas(self, place: str, given: Mapping[str, ModelTensors | None]) -> None:
+        """Refuse the same as far as tensors say it, as kohya's adapters have them."""
+        for what, model in given.items():
+            if model is not None and (scale := scale_of_tensors(model)):
+                self.alphas = self.alphas or (f"{place}: {what}", scale)
+                if not _is_mean(scale["alpha"], self.alphas[1]["alpha"]):
+                    refuse_other_scale(*self.alphas, f"{place}: {what}", scale)
+
+
+def _is_mean(alphas: Mapping[str, float], of: Mapping[str, float]) -> bool:
+    """Check whether alphas are the others but for the rounding of a mean of equal numbers, in bfloat16 at worst."""
+    return alphas.keys() == of.keys() and all(abs(alphas[name] - of[name]) <= 0.01 * abs(of[name]) for name in of)

@@ -155,6 +155,11 @@ CASES = {
         "with lora_alpha",
         then=lambda: [{"clients": {0: Adapter(2).apply(fill), 1: Adapter(2).apply(fill)}} for _ in range(2)],
     ),
+    "alphas of modules that were starts": Case(
+        lambda: {"clients": {0: Adapter(2)}, "starts": {0: Adapter(1)}},
+        "the start of client 0 one with 1",
+        then=lambda: [{"clients": {0: Adapter(1).apply(fill)}, "starts": {0: Adapter(1).apply(fill)}}] * 2,
+    ),
     "an alpha of no adapter": Case(
         wrong(), "but the models hold no factors of adapters", about=lambda: {"lora_alpha": 2.0}, then=ADAPTERS
     ),
