@@ -553,6 +553,11 @@ class Recorder:
         if run.rounds:
             server.recall(run.round("last"))
         self._known = AcceptedRounds(writer.last + 1, server=server, columns=writer.further, resumed=run)
+        told = (run.path, run.info.get("adapters", {}))
+        if isinstance(told[1].get("alpha"), Mapping):  # by layer, as tensors say it
+            self._known.alphas = told
+        elif told[1]:
+            self._known.recorded = told
 
     def _new_run(self, known: AcceptedRounds, layout: Layout) -> dict[str, Any]:
         """Return what ``run.json`` says of the run that a first round makes.
