@@ -129,15 +129,9 @@ class WriterLock:
     """
 
     def __init__(self, path: Path | str, remedy: str = OTHER_OUT) -> None:
-        self.path = Path(path)
-        try:
-            held = hold(self.path / LOCK_NAME, "the lock of a writer")
-        except HeldError as other:
-            raise FedscopeError(f"{self.path} is being written by {other.by}; {other.remedy or remedy}") from None
-        self._held: HeldLock | None = held
-        with suppress(OSError):  # on a full disk the next one is told of no process
-            os.ftruncate(held.descriptor, 0)
-            os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)
+        self.path, self._remedy = Path(path), remedy
+        self._held: HeldLock | None = None
+        self._take()
         mine = weakref.ref(self)
 
         def forget() -> None:
@@ -148,11 +142,31 @@ class WriterLock:
 
         os.register_at_fork(after_in_child=forget)
 
+    def _take(self) -> None:
+        try:
+            held = hold(self.path / LOCK_NAME, "the lock of a writer")
+        except HeldError as other:
+            raise FedscopeError(f"{self.path} is being written by {other.by}; {other.remedy or self._remedy}") from None
+        self._held = held
+        with suppress(OSError):  # on a full disk the next one is told of no process
+            os.ftruncate(held.descriptor, 0)
+            os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)
+
     def release(self) -> None:
         """Give it back; a second time does nothing."""
         if self._held is not None:
             self._held.release()
             self._held = None
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let another writer of this process have it; where that one fails, it is this one's again."""
+        self.release()
+        try:
+            yield
+        except BaseException:
+            self._take()
+            raise
 
     def __enter__(self) -> Self:
         return self

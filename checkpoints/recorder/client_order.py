@@ -32,7 +32,7 @@ def refuse_uncounted(given: Any, clients: Iterable[int], place: str, what: str) 
         FedscopeError: a list beside clients that came as others than 0, 1, 2, ...
     """
     came = [int(k) for k in clients]
-    if given is None or isinstance(given, Mapping) or came == list(range(len(came))):
+    if not isinstance(given, Iterable) or isinstance(given, Mapping) or came == list(range(len(came))):
         return
     raise FedscopeError(
         f"{place}: {what}= is a list, which counts clients from 0, but they came as {list_few(came, 6)}; give "

@@ -11,14 +11,14 @@ The forms are
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..io.array_digest import ARRAYS
-from ..io.errors import FedscopeError, FedscopeWarning, list_few
+from ..io.errors import FedscopeError, list_few
+from ..io.warn_user import warn_user
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
@@ -71,19 +71,15 @@ def _say_chance(place: str, items: Any, x: np.ndarray) -> None:
     except Exception:  # one that is read in another way, or once
         return
     if first.shape != again.shape or not np.array_equal(first, again, equal_nan=True):
-        warnings.warn(
+        warn_user(
             f"{place} that are others whenever they are read (the first item's x is), as augmented ones are: numbers "
-            "are those of one reading; give them without chance",
-            FedscopeWarning,
-            stacklevel=4,
+            "are those of one reading; give them without chance"
         )
     if getattr(items, "drop_last", False) is True and (batch := getattr(items, "batch_size", None)):
         lost = len(getattr(items, "sampler", dataset)) - len(x)
         if 0 < lost < batch:
-            warnings.warn(
-                f"{place} of {len(x)} samples, as drop_last leaves out the last {lost}; give a DataLoader without it",
-                FedscopeWarning,
-                stacklevel=4,
+            warn_user(
+                f"{place} of {len(x)} samples, as drop_last leaves out the last {lost}; give a DataLoader without it"
             )
 
 

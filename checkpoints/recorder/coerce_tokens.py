@@ -3,13 +3,13 @@ targets."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..io.errors import FedscopeError, FedscopeWarning, list_few
+from ..io.errors import FedscopeError, list_few
+from ..io.warn_user import warn_user
 
 #: what a batch holds, and is read
 TOKENS, MASK = "input_ids", "attention_mask"
@@ -95,9 +95,7 @@ def _say_padding(place: str, x: np.ndarray, counted: np.ndarray) -> None:
             f"{place} padding of the tokens {list_few(fills.tolist(), 4)}, which stand for more than padding, and "
             "networks are called with tokens alone; fill up with a token of its own, or give samples of one length"
         )
-    warnings.warn(
+    warn_user(
         f"{place} padding, the token {fills[0]}, which the network has to leave out by itself: it is called with "
-        f"tokens alone, without {MASK} (the network of a folder, hf:FOLDER, does so for its pad_token_id)",
-        FedscopeWarning,
-        stacklevel=4,
+        f"tokens alone, without {MASK} (the network of a folder, hf:FOLDER, does so for its pad_token_id)"
     )

@@ -5,16 +5,20 @@ Whatever recording stumbles over is a warning, and the training goes on.
 
 from __future__ import annotations
 
+import os
 import re
-import warnings
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..io.errors import FedscopeError, FedscopeWarning, list_few
+from ..io.errors import FedscopeError, list_few
+from ..io.warn_user import warn_user
 from .client_names import ClientNames
 from .coerce_models import coerce_model
 from .framework_evaluation import NoShareError
@@ -39,11 +43,9 @@ def check_version(package: str, tested: str) -> None:
     except PackageNotFoundError:
         raise FedscopeError(f"{package} is not installed; pip install {package}=={tested}") from None
     if found.split(".")[:2] != tested.split(".")[:2]:
-        warnings.warn(
+        warn_user(
             f"{package} {found} is installed, and recording was tested with {tested}; look at the run with fedscope "
-            f"ls, or pip install {package}=={tested}",
-            FedscopeWarning,
-            stacklevel=3,
+            f"ls, or pip install {package}=={tested}"
         )
 
 
@@ -93,6 +95,22 @@ class WatchedCalls:
                 setattr(self._watched, name, own)
 
 
+def open_in_place_of(former: FrameworkRounds | None, path: Path | str, open_: Callable[[], Recorder]) -> Recorder:
+    """Open a recorder for what another one records so far, which ends then; where the new one is refused, the training
+    goes on and is recorded as before.
+
+    Args:
+        path: of the new run's folder, which may be that of the other.
+    """
+    if former is None:
+        return open_()
+    shared = os.path.realpath(path) == os.path.realpath(former.recorder.path)
+    with former.recorder.lent() if shared else nullcontext():
+        recorder = open_()
+    former.give_back()
+    return recorder
+
+
 class FrameworkRounds:
     """Rounds of a framework, which are recorded.
 
@@ -100,21 +118,35 @@ class FrameworkRounds:
         framework: its name, for sentences.
     """
 
+    #: attributes that say clients' numbers, of which a round that is not recorded leaves nothing
+    _numbering: ClassVar[tuple[str, ...]] = ()
+
     def __init__(self, recorder: Recorder, framework: str) -> None:
         self.recorder, self.framework = recorder, framework
-        self._types: dict[str, np.dtype[Any]] = {}
+        self._types: dict[str, np.dtype[Any]] = {}  # of a client's arrays in the first round that is recorded
+        self._learnt: dict[str, np.dtype[Any]] = {}  # the same of a round that may become it
         self._said: set[str] = set()
-        self._held: tuple[int | None, dict[str, Any]] | None = None  # a round that waits for its evaluation
+        #: a round that waits for its evaluation, and the numbering before it
+        self._held: tuple[int | None, dict[str, Any], dict[str, Any]] | None = None
         self._evaluated: dict[str, float] = {}
         recorder.waiting = self.settle
+
+    def give_back(self) -> None:
+        """Give what is watched its own calls back, and end the recording; a second time does nothing."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Write what is waiting."""
         self.guarded("its last rounds may be missing", self.recorder.close)
 
     def learn_types(self, model: Tensors) -> None:
-        """Take the dtypes of the first client's arrays as those of the run."""
-        self._types = self._types or {name: array.dtype for name, array in model.items()}
+        """Take the dtypes of the first client's arrays as those of the run, once its round is recorded."""
+        if not self._known_types:
+            self._learnt = {name: array.dtype for name, array in model.items()}
+
+    @property
+    def _known_types(self) -> dict[str, np.dtype[Any]]:
+        return self._types or self._learnt
 
     def typed(self, name: str, array: Any) -> Any:
         """Numbers in the type that the first clients have, as clients load them.
@@ -123,7 +155,7 @@ class FrameworkRounds:
         """
         if isinstance(array, np.generic):  # what numpy makes of an array without axes
             array = np.asarray(array)
-        wanted = self._types.get(name, getattr(array, "dtype", None))
+        wanted = self._known_types.get(name, getattr(array, "dtype", None))
         if not isinstance(array, np.ndarray) or not isinstance(wanted, np.dtype):
             return array
         if array.dtype == wanted or not {array.dtype.kind, wanted.kind} <= set("fiub"):
@@ -136,7 +168,7 @@ class FrameworkRounds:
         if other := [name for name, array in model.items() if self.typed(name, array).dtype != array.dtype]:
             self.tell(
                 f"{self.recorder.path}: client {client} sends {other[0]} in {model[other[0]].dtype}, clients of "
-                f"the first round in {self._types[other[0]]}, as which it is recorded"
+                f"the first round in {self._known_types[other[0]]}, as which it is recorded"
             )
 
     # --- a round that waits for its evaluation, so that its numbers are in its file ---
@@ -148,8 +180,12 @@ class FrameworkRounds:
             read: gives the round as :meth:`~fedscope.Recorder.round` takes it, with ``metrics``.
         """
         self.settle()
+        before = deepcopy({name: getattr(self, name) for name in self._numbering})
         given = self.of_round(number, read)
-        self._held = None if given is None else (number, given)
+        if given is None:
+            self._forget(before)
+        else:
+            self._held = (number, given, before)
 
     def evaluated(self, number: int | None, read: Callable[[], dict[str, float]]) -> None:
         """Take numbers of the round that waits; those of another one, as of the model before all rounds, are left
@@ -175,9 +211,18 @@ class FrameworkRounds:
         held, self._held = self._held, None
         numbers, self._evaluated = self._evaluated, {}
         if held is not None:
-            number, given = held
+            number, given, before = held
             metrics = {**given.pop("metrics"), **numbers}
-            self.of_round(number, lambda: self.recorder.round(**given, metrics=metrics))
+            if self.succeeds(number, lambda: self.recorder.round(**given, metrics=metrics)):
+                self._types = self._known_types
+            else:
+                self._forget(before)
+
+    def _forget(self, before: Mapping[str, Any]) -> None:
+        """Leave nothing of a round that is not recorded."""
+        self._learnt = {}
+        for name, value in before.items():
+            setattr(self, name, value)
 
     # --- what goes wrong ---
 
@@ -204,7 +249,7 @@ class FrameworkRounds:
         kind = re.sub(r"\d+", "", sentence)
         if kind not in self._said:
             self._said.add(kind)
-            warnings.warn(sentence, FedscopeWarning, stacklevel=2)
+            warn_user(sentence)
 
 
 @dataclass(frozen=True)
@@ -231,12 +276,13 @@ class NamedRounds(FrameworkRounds):
         clients: their names in the order of their numbers, where somebody says it.
     """
 
+    _numbering = ("_names",)
+
     def __init__(self, recorder: Recorder, framework: str, clients: Collection[str] | None = None) -> None:
         super().__init__(recorder, framework)
         self._names = ClientNames(clients)
         self._names.learn(recorder.run_info.get("client_names", {}))
         recorder.owns_models = True  # they are copies, which are held here alone
-        self._written = bool(recorder.run_info)  # the names that the run has
         self._start: Tensors | None = None
         self._here: dict[str, Contribution] = {}
         self._half = 0  # of the last round's clients
@@ -246,6 +292,8 @@ class NamedRounds(FrameworkRounds):
     def begin(self, start: Tensors | None) -> None:
         """Begin a round from the model that clients are sent; what was left of another one is dropped."""
         self._start, self._here = start, {}
+        if start is not None:
+            self._learnt = {}
 
     def add(self, one: Contribution) -> None:
         """Take a client's model.
@@ -300,7 +348,7 @@ class NamedRounds(FrameworkRounds):
             raise FedscopeError("it is not known which model was sent")
         for name in sorted(here, key=by_number):  # so that numbers do not depend on who answers first
             self._names.number(name)
-        if (new := self._names.unsaid()) and self._written:
+        if (new := self._names.unsaid()) and self.recorder.run_info:
             self.tell(
                 f"{self.recorder.path}: {list_few(new)} came after the first round, so run.json does not say which "
                 "number it has; give all names in the order of their numbers, as clients=[...]"
@@ -313,7 +361,6 @@ class NamedRounds(FrameworkRounds):
             clients[numbers[name]] = coerce_model(self._given(one.model))
             p[numbers[name]] = float(weights.get(name, one.weight))
         counts = {numbers[name]: one.samples for name, one in here.items()}
-        self._written = True
         return {
             "start": coerce_model(self._given(start)),
             "clients": clients,

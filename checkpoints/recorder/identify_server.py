@@ -303,3 +303,27 @@ def _linear(
     if left <= 2 * noise and 0 < beta <= 1 and abs(back + rate * beta) <= 0.02 * abs(ahead):
         return ServerStep(Rule.NESTEROV, rate, beta, left=left / length)
     return None
+
+
+def describe_server(rows: Mapping[int, Mapping[str, float]]) -> str:
+    """Describe for ``ls`` how a recorded run's server came to its models; empty where that was not looked at.
+
+    Args:
+        rows: the numbers of rounds.
+    """
+    steps = {number: step for number, row in sorted(rows.items()) if (step := ServerStep.of_metrics(row)) is not None}
+    if not steps:
+        return ""
+    last = max(steps)
+    same = last
+    for number in sorted(steps, reverse=True):
+        if not steps[number].is_like(steps[last]):
+            break
+        same = number
+    if same == min(steps):
+        which = "all" if len(steps) == len(rows) else "the"
+        known = "" if len(steps) == len(rows) else " that were looked at"
+        when = f"in {which} {len(steps)} rounds{known}" if len(steps) > 1 else f"in round {last}"
+    else:
+        when = f"from round {same} on" if same < last else f"in round {last}, unlike before"
+    return f"{steps[last]} ({when})"

@@ -312,7 +312,7 @@ def _record_rounds(
             end = rounds.end(number, models, n, out, there)
             if number > there:
                 recorder = recorder or stack.enter_context(open_recorder())
-                recorder._scale = rounds.reader.scale
+                recorder._known.scale = rounds.reader.scale
                 _record_round(recorder, rounds.reader, models, end, n)
             elif torn is not None and number == there:
                 _refuse_changed(torn, rounds.reader.in_order(end))
@@ -451,18 +451,19 @@ class _FileRecorder(Recorder):
         super().__init__(path, **named, source=SOURCE, force=force, resume=resume)
         self._module = None if architecture is None else architecture.module
         self.about |= about
-        self._resumed = None  # that its files go on is looked at before
-        self._said.add("adapters")  # the reader of the files has it among its notes
+        self._known.resumed = None  # that its files go on is looked at before
+        self._known.said.add("adapters")  # the reader of the files has it among its notes
 
     def _line(self) -> str:
         return ""  # the command says what can be asked next
 
-    def _tell(self, what: str, sentence: str) -> None:
-        if what == "lost":
+    def _ended(self) -> bool:
+        if self._lost and not self._told_lost:
+            self._told_lost = True
             raise FedscopeError(
-                f"{sentence.removesuffix(', and the training goes on')}; give another --out, or --force"
+                f"{self._lost.removesuffix(', and the training goes on')}; give another --out, or --force"
             )
-        super()._tell(what, sentence)
+        return bool(self._lost)
 
 
 def mean_of(clients: Mapping[int, ModelTensors], samples: Mapping[int, int] | None = None) -> ModelTensors:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,27 +15,27 @@ import numpy as np
 
 from ..io.atomic import WriterLock
 from ..io.background import Background
-from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, list_few
+from ..io.errors import DiskFullError, FedscopeError, list_few
 from ..io.keywords import speak_keywords
 from ..io.shell_words import command_line
 from ..io.visible_text import visible
+from ..io.warn_user import warn_user
 from ..models.adapters import (
     about_adapters,
     checked_alpha,
     factors_in,
     refuse_other_adapters,
-    refuse_other_scale,
-    scale_of_module,
     settings_of_adapters,
 )
-from ..models.expected import ExpectedModel
 from ..models.weights import Layout
 from ..rounds.drift import NUMBERS, Block, drift_in
-from ..rounds.metrics import COLUMNS, COUNTED, MADE, MOST_OWN, further, is_column, is_own
+from ..rounds.metrics import further
 from ..rounds.run_identity import draw_identity
 from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
 from ..runs.writer import RunWriter
+from .accepted_rounds import AcceptedRounds
+from .client_numbers import by_client, column_of, number_clients, read_samples, read_weights
 from .client_order import is_counted, refuse_uncounted
 from .coerce_models import (
     ModelTensors,
@@ -45,21 +44,17 @@ from .coerce_models import (
     difference,
     numbers_of,
     other_shape,
-    scale_of_tensors,
 )
 from .given_partition import GivenPartition, labels_of, partition_of
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
-from .labelled import by_index
 from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
 from .resumed_rounds import lost_between
 from .retention import ClientRetention
+from .round_metrics import read_metrics, warn_of_columns, warn_of_numbers
 from .shared_memory import one_memory
 from .stored_data import coerce_data, is_own_code
-
-#: client numbers are stored as int64
-LARGEST_ID = 2**63 - 1
 
 
 class Recorder:
@@ -165,18 +160,11 @@ class Recorder:
         self._parts = None if partition is None else partition_of(partition, labels_of(labels, self._data.labels))
         self._lock: WriterLock | None = None
         self._writer: RunWriter | None = None
-        self._layout: Layout | None = None
-        self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
-        self._scale: tuple[object, dict[str, Any]] | None = None
-        self._alphas: tuple[object, dict[str, Any]] | None = None
         self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
         self._base = None if base is None else named_base(base)
-        self._check: ServerIdentifier | None = None
         self._looks = True  # at how the server came to its models
-        self._said: set[str] = set()
-        self._columns: tuple[str, ...] = ()  # of the run's table, that only some runs have
-        self._resumed: Run | None = None  # until its first round is there
-        self._lost, self._closed = "", False
+        self._known = AcceptedRounds()
+        self._lost, self._told_lost, self._closed = "", False, False
         self._background = Background()
         #: whether models are given as tensors that nobody else needs, which are dropped as they are written
         self.owns_models = False
@@ -185,15 +173,13 @@ class Recorder:
         if resume and (self.path / "run.json").exists():
             self._writer = RunWriter.open(self.path)
             try:
-                self._go_on(self._writer.run)
-                self._columns = self._writer.further
+                self._go_on(self._writer)
             except BaseException:
                 self._writer.close()
                 raise
         else:
             on = "give force=True to replace it, resume=True to go on behind it, or another path"
             self._lock = lock_for_new_run(self.path, force=force, replace=on, elsewhere="give another path")
-        self._next = self._writer.last + 1 if self._writer is not None else 1
         self._identity = draw_identity() if self._writer is None else self._writer.run.identity
 
     @property
@@ -255,85 +241,66 @@ class Recorder:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
         if self._ended():
             return None
-        number, place = self._next, f"{self.path}@{self._next}"
+        known, place = self._known.draft(), f"{self.path}@{self._known.next}"
         refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
-        models = self._models(number, clients, start, global_, starts)
-        ids = sorted(models.clients)
-        samples, weights, staleness = (
-            _by_client(given, models.clients, place, what)
-            for what, given in (("samples", samples), ("weights", weights), ("staleness", staleness))
-        )
-        own = self._own_starts(models, ids, mixing, staleness, place)
-        counts = _samples(samples, ids, place)
-        p = _weights(weights, counts, ids, place)
-        if self._parts is not None:
-            if self._parts.named is not None:
-                self._parts.refuse_others(ids, place)
-            elif clause := self._parts.others(ids):  # of a run that is gone on with, and cannot have another one
-                self._tell("partition", f"{place}: {clause}; what is asked of its own data leaves it out")
-            if counts is not None and (clause := self._parts.other_counts(ids, counts)):
-                self._tell("counts", f"{place}: {clause}")
-        given_numbers = _numbers({} if metrics is None else metrics, place)
-        self._columns = further([self._columns, given_numbers])
-        lacking = _in_no_table(given_numbers, self._columns)
-        for told, clause in (("metrics", _other_numbers(given_numbers)), ("columns", lacking)):
-            if clause:
-                self._tell(told, f"{place}: {clause}")
-        resumed, self._resumed = self._resumed, None
+        models = self._models(known, place, clients, start, global_, starts)
+        beside = {"samples": samples, "weights": weights, "staleness": staleness}
+        cohort = _cohort_of(models, beside, mixing, place)
+        self._check_partition(known, cohort, place)
+        given = _numbers_of(known, {} if metrics is None else metrics, place)
+        resumed, known.resumed = known.resumed, None
         if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
-            self._tell("resumed", f"{place}: {clause}")
-        cohort = [models.clients[k] for k in ids]
-        single = {"start": models.start, "global": models.global_}
-        sketches = self._keeping.sketches(models.layout, single, cohort, place, own_starts=own is not None)
-        for k, model in zip(ids, () if own is None else own.models, strict=own is not None):
-            if diverged := _not_finite(model):
-                self._tell(
-                    f"start {k}",
-                    f"{place}: the start of client {k} has diverged ({diverged} is not finite); it is recorded as is",
-                )
-        for k, model in zip(ids, cohort, strict=True):
-            if diverged := _not_finite(model):
-                self._tell(
-                    f"client {k}",
-                    f"{self.path}@{number}: client {k} has diverged ({diverged} is not finite); it is recorded as is",
-                )
-        step = None
-        if self._looks and models.global_ is not None:
-            self._check = self._check or ServerIdentifier(models.layout)
-            step, statistics = self._check.look(models.start, cohort, p, models.global_)
-            if step.rule is Rule.RATE and step.rate < 0:
-                self._tell("sign", f"{self.path}@{number}: {step}")
-            if statistics:
-                self._tell("statistics", f"{self.path}@{number}: statistics were not averaged: {'; '.join(statistics)}")
-        kept = self._keeping.places(number, len(ids))
-        apart = {} if own is None or len(kept) == len(ids) else distances_of(models.layout, own.models, cohort)
+            known.tell("resumed", f"{place}: {clause}")
+        layout, own = models.layout, cohort.own
+        sketches = self._keeping.sketches(layout, models.single, cohort.models, place, own_starts=own is not None)
+        _tell_diverged(known, cohort, place)
+        step = self._look(known, models, cohort, place)
+        kept = self._keeping.places(known.next, len(cohort.ids))
         numbers: dict[str, float | int | None] = {
-            **given_numbers,
-            "round": number,
-            "participants": len(ids),
+            **given,
+            "round": known.next,
+            "participants": len(cohort.ids),
             **({} if step is None else step.metrics()),
-            **(self._drift_of(models, cohort, p, place) if self._drift else {}),
-            **apart,
+            **(_drift_of(known, models, cohort, place) if self._drift else {}),
+            **({} if own is None or len(kept) == len(cohort.ids) else distances_of(layout, own.models, cohort.models)),
         }
-        columns = {"client_samples": counts, "weights": p}
-        also: dict[str, Any] = {"kept": kept, "sketches": sketches, "identity": self._identity, "own": own}
-        also["release"] = self.owns_models
-        image = in_memory_file(number, models.layout, ids, cohort, single, columns, numbers, **also)
-        if self._writer is None:  # last, so that a first round that is refused leaves what was there
-            self._begin(models.layout)
-        writer = self._writer
-        assert writer is not None
-        self._give(lambda: writer.write_image(number, image, numbers))
-        self._next += 1
+        info = self._new_run(known, layout) if self._writer is None else {}
+        image = in_memory_file(
+            known.next,
+            layout,
+            cohort.ids,
+            cohort.models,
+            models.single,
+            {"client_samples": cohort.counts, "weights": cohort.p},
+            numbers,
+            kept=kept,
+            sketches=sketches,
+            identity=self._identity,
+            own=own,
+            release=self.owns_models,
+        )
+        self._accept(known, info, image, numbers)
         return step
 
     def flush(self) -> int:
         """Wait until all rounds are durable, and say how many are; warns where some could not be written."""
         if self.waiting is not None:
             self.waiting()
-        self._give(None)
+        self._guard(self._background.wait)
         self._ended()
         return self.rounds
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Write what is waiting and let another recorder of this program have the folder; where that one is refused,
+        this one goes on in it."""
+        holder = None if self._closed else self._writer or self._lock
+        if holder is None:
+            yield
+            return
+        self.flush()
+        with (self._writer or holder).lent():
+            yield
 
     def close(self) -> None:
         """Write what is waiting and give the folder back; a second time does nothing."""
@@ -373,13 +340,10 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _give(self, work: Callable[[], None] | None) -> None:
-        """Hand work to the writing thread, or with None wait for it; what fails there ends the recording alone."""
+    def _guard(self, work: Callable[[], None]) -> None:
+        """Do what writes, or waits for the thread that does; a disk that fails ends the recording alone."""
         try:
-            if work is None:
-                self._background.wait()
-            else:
-                self._background.add(work)
+            work()
         except (DiskFullError, OSError) as error:
             reason = "the disk is full" if isinstance(error, DiskFullError) else str(error)
             upto = f"it is readable up to round {self.rounds}" if self.rounds else "no round of it is recorded"
@@ -387,31 +351,83 @@ class Recorder:
 
     def _ended(self) -> bool:
         """Check whether recording has ended before its time; says so once."""
-        if self._lost:
-            self._tell("lost", self._lost)
+        if self._lost and not self._told_lost:
+            self._told_lost = True
+            warn_user(self._lost)
         return bool(self._lost)
 
-    def _tell(self, what: str, sentence: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
-            warnings.warn(sentence, FedscopeWarning, stacklevel=3)
+    # --- of a round ---
+
+    def _check_partition(self, known: AcceptedRounds, cohort: _Cohort, place: str) -> None:
+        """Compare a round's clients with the partition.
+
+        Raises:
+            FedscopeError: one that it does not name.
+        """
+        if self._parts is None:
+            return
+        if self._parts.named is not None:
+            self._parts.refuse_others(cohort.ids, place)
+        elif clause := self._parts.others(cohort.ids):  # of a run that is gone on with, and cannot have another one
+            known.tell("partition", f"{place}: {clause}; what is asked of its own data leaves it out")
+        if cohort.counts is not None and (clause := self._parts.other_counts(cohort.ids, cohort.counts)):
+            known.tell("counts", f"{place}: {clause}")
+
+    def _look(self, known: AcceptedRounds, models: _Models, cohort: _Cohort, place: str) -> ServerStep | None:
+        """Find out how the server came to its model; None where there is none, or nobody asks."""
+        if not self._looks or models.global_ is None:
+            return None
+        known.server = known.server or ServerIdentifier(models.layout)
+        step, statistics = known.server.look(models.start, cohort.models, cohort.p, models.global_)
+        if step.rule is Rule.RATE and step.rate < 0:
+            known.tell("sign", f"{place}: {step}")
+        if statistics:
+            known.tell("statistics", f"{place}: statistics were not averaged: {'; '.join(statistics)}")
+        return step
+
+    def _accept(
+        self,
+        known: AcceptedRounds,
+        info: Mapping[str, Any],
+        image: Iterable[memoryview],
+        numbers: Mapping[str, float | int | None],
+    ) -> None:
+        """Tell what is to be told of a round, have it written, and keep what is known now.
+
+        Nothing refuses the round any more, but a filter that makes errors of warnings.
+
+        Args:
+            info: ``run.json`` of the run that the first round makes.
+        """
+        for sentence in known.sentences:
+            warn_user(sentence)
+        if self._writer is None:
+            self._guard(partial(self._begin, info))
+        number, writer = known.next, self._writer
+        if writer is not None:
+            self._guard(lambda: self._background.add(lambda: writer.write_image(number, image, numbers)))
+        known.next += 1
+        self._known = known
 
     # --- what is given ---
 
-    def _models(self, number: int, clients: Any, start: Any, global_: Any, starts: Any) -> _Models:
-        """Coerce a round's models to the run's layout; the first round makes the run."""
-        place = f"{self.path}@{number}"
-        by_id, began = _numbered(clients, place, "clients"), {}
+    def _models(
+        self, known: AcceptedRounds, place: str, clients: Any, start: Any, global_: Any, starts: Any
+    ) -> _Models:
+        """Coerce a round's models to the layout of the run; in its first round to that of the first of them."""
+        by_id, began = number_clients(clients, place, "clients"), {}
+        modules = {"start": start, "global_": global_, **{f"client {k}": model for k, model in by_id.items()}}
         names = None if self._module is None else tuple(self._module.arrays)
         held: list[Any] = []  # or another tensor would be where one of them was, which a state_dict() has made
         read = {k: self._read(place, f"client {k}", model, names, held) for k, model in by_id.items()}
         if starts is not None:
             if is_counted(starts):
                 refuse_uncounted(starts, by_id, place, "starts")
-            given_starts = _numbered(starts, place, "starts")
+            given_starts = number_clients(starts, place, "starts")
             refuse_unmatched(place, given_starts, by_id)
+            modules |= {f"the start of client {k}": model for k, model in given_starts.items()}
             if all(given_starts[k] is by_id[k] for k in by_id):
-                self._tell(
+                known.tell(
                     "same",
                     f"{place}: starts= are the very models of clients=, so that nobody has moved; copy them before "
                     "they train: starts = [copy.deepcopy(net) for net in nets]",
@@ -422,35 +438,25 @@ class Recorder:
             }
         sent = None if start is None else self._read(place, "start", start, names, held)
         end = None if global_ is None else self._read(place, "global_", global_, names, held)
-        self._refuse_other_scales(place, {"start": start, "global_": global_, **_by_number(by_id)})
-        if self._expected is None:
+        known.refuse_other_scales(place, modules)
+        if known.expected is None:
             first = self._module or _first_of(sent, end, read, began)
             if self._module is None and self._layout is None:
                 first, notes = first.without_wrappers()
                 for note in notes:
-                    self._tell(note, f"{place}: {note}")
-            self._expected = first.expected(self._layout)
-        read = {k: self._fitted(place, f"client {k}", model) for k, model in read.items()}
-        began = {k: self._fitted(place, f"the start of client {k}", model) for k, model in began.items()}
-        sent = None if sent is None else self._fitted(place, "start", sent)
-        end = None if end is None else self._fitted(place, "global_", end)
-        layout = self._layout
-        if layout is None:
-            first = sent or end or next(iter(read.values()))
-            # the order is the first one's, and what is trained a module's, wherever in the round it is
-            layout = first.layout((self._module or _first_of(sent, end, read, began)).layout())
-            if not layout.parameters:
-                kinds = list_few(dict.fromkeys(entry.dtype for entry in layout.entries), 3)
-                raise FedscopeError(
-                    f"{place}: the models hold no weights, only {kinds} ({list_few(layout.names, 3)}); give what is "
-                    "trained as floats, as weight.astype(np.float32)"
-                )
+                    known.tell(note, f"{place}: {note}")
+            known.expected = first.expected(self._layout)
+        read = {k: self._fitted(known, place, f"client {k}", model) for k, model in read.items()}
+        began = {k: self._fitted(known, place, f"the start of client {k}", model) for k, model in began.items()}
+        sent = None if sent is None else self._fitted(known, place, "start", sent)
+        end = None if end is None else self._fitted(known, place, "global_", end)
+        layout = self._layout or self._first_layout(place, sent, end, read, began)
         if adapters := about_adapters(layout.names):
-            self._tell("adapters", f"{place}: {adapters}")
+            known.tell("adapters", f"{place}: {adapters}")
         all_ = {f"client {k}": one for k, one in read.items()}
         all_ |= {f"the start of client {k}": one for k, one in began.items()}
         if adapters:
-            self._refuse_other_alphas(place, {**all_, "start": sent, "global_": end})
+            known.refuse_other_alphas(place, {**all_, "start": sent, "global_": end})
         for what, given in (("start", sent), ("global_", end), *all_.items()):
             if given is not None and (clause := difference(given, layout)):
                 raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
@@ -458,20 +464,36 @@ class Recorder:
             raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
         # recorders of frameworks give what they have copied, and importers what they have read
         loop = self.waiting is None and not any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
-        if loop and "same" not in self._said and (clause := one_memory(sent, end, read, began)):
-            self._tell("memory", f"{place}: {clause}")
+        if loop and "same" not in known.said and (clause := one_memory(sent, end, read, began)):
+            known.tell("memory", f"{place}: {clause}")
         return _Models(layout, read, sent, end, None if starts is None else began)
 
-    def _own_starts(
-        self, models: _Models, ids: Sequence[int], mixing: Any, staleness: Any, place: str
-    ) -> OwnStarts | None:
-        """Put what is said of clients' own starts in the order of the clients; None where they have one start."""
-        if models.starts is None:
-            return None
-        ages = read_staleness(_column(staleness, ids, place, "staleness"), place)
-        return OwnStarts([models.starts[k] for k in ids], read_mixing(mixing, ids, place), ages)
+    def _first_layout(
+        self,
+        place: str,
+        sent: ModelTensors | None,
+        end: ModelTensors | None,
+        read: Mapping[int, ModelTensors],
+        began: Mapping[int, ModelTensors],
+    ) -> Layout:
+        """Return the layout that the first round gives to the run.
 
-    def _read(self, place: str, what: str, model: Any, names: Sequence[str] | None, held: list[Any]) -> ModelTensors:
+        Raises:
+            FedscopeError: nothing in it is trained.
+        """
+        first = sent or end or next(iter(read.values()))
+        # the order is the first one's, and what is trained a module's, wherever in the round it is
+        layout = first.layout((self._module or _first_of(sent, end, read, began)).layout())
+        if not layout.parameters:
+            kinds = list_few(dict.fromkeys(entry.dtype for entry in layout.entries), 3)
+            raise FedscopeError(
+                f"{place}: the models hold no weights, only {kinds} ({list_few(layout.names, 3)}); give what is "
+                "trained as floats, as weight.astype(np.float32)"
+            )
+        return layout
+
+    @staticmethod
+    def _read(place: str, what: str, model: Any, names: Sequence[str] | None, held: list[Any]) -> ModelTensors:
         if model is None:
             raise FedscopeError(f"{place}: {what} has no model; leave it out")
         try:
@@ -479,66 +501,26 @@ class Recorder:
         except FedscopeError as error:
             raise FedscopeError(f"{place}: {what}: {error}") from None
 
-    def _fitted(self, place: str, what: str, model: ModelTensors) -> ModelTensors:
+    def _fitted(self, known: AcceptedRounds, place: str, what: str, model: ModelTensors) -> ModelTensors:
         """Rename a model's tensors as those of the others; says once what was changed for that."""
-        expected = self._expected
+        expected = known.expected
         assert expected is not None, "the first model has said it"
         # of two tensors that were one in the first model, and nobody says that they are one
         if self._module is None and all(name in model.arrays for name in expected.tied):
             expected = replace(expected, tied={})
         fitted, notes = model.fitted(f"{place}: {what}", expected)
         for note in notes:
-            self._tell(note, f"{place}: {what}: {note}")
+            known.tell(note, f"{place}: {what}: {note}")
         return fitted
 
-    def _refuse_other_scales(self, place: str, given: Mapping[str, Any]) -> None:
-        """Refuse adapters whose products are scaled differently, as far as their modules say it."""
-        for what, model in given.items():
-            if scale := scale_of_module(model):
-                self._scale = self._scale or (f"{place}: {what}", scale)
-                refuse_other_scale(*self._scale, f"{place}: {what}", scale)
-
-    def _refuse_other_alphas(self, place: str, given: Mapping[str, ModelTensors | None]) -> None:
-        """Refuse the same as far as tensors say it, as kohya's adapters have them."""
-        for what, model in given.items():
-            if model is not None and (scale := scale_of_tensors(model)):
-                self._alphas = self._alphas or (f"{place}: {what}", scale)
-                if not _is_mean(scale["alpha"], self._alphas[1]["alpha"]):
-                    refuse_other_scale(*self._alphas, f"{place}: {what}", scale)
-
-    def _drift_of(self, models: _Models, cohort: Sequence[ModelTensors], p: np.ndarray, place: str) -> dict[str, float]:
-        """How far the clients' updates agree; nothing where there are none, or of adapters."""
-        if models.start is None or not cohort:
-            which = "start= and clients=" if models.starts is None else "one start for all clients"
-            self._tell("drift", f"{place}: no drift is measured without {which}, which updates are made of")
-            return {}
-        if factors_in(models.layout.names):
-            self._tell("drift", f"{place}: of adapters no drift is measured; fedscope updates compares their products")
-            return {}
-        start, end = models.start, models.global_
-
-        def blocks() -> Iterator[Block]:
-            for entry in models.layout.parameters:
-                *rows, sent, made = (
-                    None if one is None else numbers_of(one.arrays[entry.name], one.dtypes[entry.name]).reshape(-1)
-                    for one in (*cohort, start, end)
-                )
-                assert sent is not None
-                step = max(1, NUMBERS // len(rows))
-                for at in range(0, len(sent), step):
-                    where = slice(at, at + step)
-                    values = np.stack([row[where] for row in rows if row is not None])
-                    yield sent[where], values, None if made is None else made[where]
-
-        return drift_in(blocks(), np.asarray(p, np.float64))
-
-    def _go_on(self, run: Run) -> None:
+    def _go_on(self, writer: RunWriter) -> None:
         """Take over where a run stands.
 
         Raises:
             FedscopeError: it was trained here; it is of another model, other data or another partition than was given,
                 or of adapters of another scale or base.
         """
+        run = writer.run
         if not run.is_foreign:
             on = command_line("train", "--resume", run.path)
             raise FedscopeError(f"{run.path} was trained by fedscope; go on with it: {on}")
@@ -566,15 +548,25 @@ class Recorder:
             )
         if self._parts is None and run.partition is not None:
             self._parts = GivenPartition(run.partition)
-        self._layout, self._resumed = run.layout, run
-        self._check = ServerIdentifier(run.layout)
+        server = ServerIdentifier(run.layout)
         if run.rounds:
-            self._check.recall(run.round("last"))
+            server.recall(run.round("last"))
+        self._known = AcceptedRounds(writer.last + 1, server=server, columns=writer.further, resumed=run)
+        told = (run.path, run.info.get("adapters", {}))
+        if isinstance(told[1].get("alpha"), Mapping):  # by layer, as tensors say it
+            self._known.alphas = told
+        elif told[1]:
+            self._known.recorded = told
 
-    def _begin(self, layout: Layout) -> None:
-        """Make the run."""
+    def _new_run(self, known: AcceptedRounds, layout: Layout) -> dict[str, Any]:
+        """Return what ``run.json`` says of the run that a first round makes.
+
+        Raises:
+            FedscopeError: an alpha or a base that is not the models'; data that have changed since they were given.
+        """
         from ... import __version__
 
+        self._data.refuse_changed(self.path)
         info = {
             "created": datetime.now(UTC).isoformat(timespec="microseconds"),
             "versions": {"fedscope": __version__, "python": sys.version.split()[0]},
@@ -585,66 +577,24 @@ class Recorder:
             **({} if self._model_name is None else {"model": self._model_name}),
             **({"data": self._data.said} if self._data.said else {}),
             **self.about,
-            **settings_of_adapters(layout.names, self._scale or self._alphas, self._alpha, self._base),
+            **settings_of_adapters(layout.names, known.scale or known.alphas, self._alpha, self._base),
         }
-        partition = None if self._parts is None else self._parts.partition
-        if partition is not None:
-            clients, classes = partition.label_counts.shape
+        if self._parts is not None:
+            clients, classes = self._parts.partition.label_counts.shape
             info |= {"clients": clients, "classes": classes}
+        return info
+
+    def _begin(self, info: Mapping[str, Any]) -> None:
+        """Make the run."""
         assert self._lock is not None
-        try:
-            fill_run(self.path, info, None, partition, self._data.write)
-            self._writer = RunWriter(Run.open(self.path), self._lock)
-        except BaseException:
-            self._lock.release()
-            raise
-        self._lock = None  # the writer's now
-        self._layout = self._writer.run.layout
+        fill_run(self.path, info, None, None if self._parts is None else self._parts.partition, self._data.write)
+        self._writer, self._lock = RunWriter(Run.open(self.path), self._lock), None  # the writer's now
+        self._data.forget()
 
-
-def _numbered(given: Any, place: str, what: str) -> dict[int, Any]:
-    """Models by the clients' numbers, given by number, as a list, or as pairs.
-
-    Args:
-        what: ``clients`` or ``starts``.
-
-    Raises:
-        FedscopeError: none; in another form; a client twice, or with another number than a whole one from 0.
-    """
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
-    else:
-        pairs = list(given) if isinstance(given, list | tuple) else []
-        if is_counted(pairs):
-            pairs = list(enumerate(pairs))
-    if not pairs:
-        none = given is None or (isinstance(given, Sized) and not len(given))
-        how = f"no {what}" if none else f"{what} as {type(given).__name__}"
-        raise FedscopeError(f"{place}: {how} were given; give {what}={{number: model}}, or a list")
-    found: dict[int, Any] = {}
-    for k, model in pairs:
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
-            models = "models.values()" if isinstance(given, Mapping) else "models"
-            raise FedscopeError(
-                f"{place}: client {k!r} is not a whole number from 0 to 2^63 - 1; number the clients: "
-                f"{what}=dict(enumerate({models})), alike in each round"
-            )
-        if int(k) in found:
-            raise FedscopeError(
-                f"{place}: client {k} is there twice in {what}=; give one model of it, and what came later in the next "
-                "round"
-            )
-        found[int(k)] = model
-    return found
-
-
-def _is_mean(alphas: Mapping[str, float], of: Mapping[str, float]) -> bool:
-    """Check whether alphas are the others but for the rounding of a mean of equal numbers, in bfloat16 at worst."""
-    return alphas.keys() == of.keys() and all(abs(alphas[name] - of[name]) <= 0.01 * abs(of[name]) for name in of)
-
-
-def _by_number(clients: Mapping[Any, Any]) -> dict[str, Any]:
-    return {f"client {k}": model for k, model in clients.items()}
+    @property
+    def _layout(self) -> Layout | None:
+        """The layout of the run; None before its first round."""
+        return None if self._writer is None else self._writer.run.layout
 
 
 def _first_of(sent: ModelTensors | None, end: ModelTensors | None, *read: Mapping[int, ModelTensors]) -> ModelTensors:
@@ -664,157 +614,71 @@ class _Models:
     global_: ModelTensors | None
     starts: dict[int, ModelTensors] | None = None
 
+    @property
+    def single(self) -> dict[str, ModelTensors | None]:
+        """The models that there is one of, by their names in a round's file."""
+        return {"start": self.start, "global": self.global_}
 
-def _samples(given: Any, ids: Sequence[int], place: str) -> np.ndarray | None:
-    """n_k in the order of the clients.
 
-    Raises:
-        FedscopeError: no whole numbers from 0; of other clients.
+@dataclass(frozen=True, eq=False)
+class _Cohort:
+    """Who took part in a round, in the order of the clients' numbers.
+
+    Attributes:
+        ids: [C], ascending.
+        models: after local training.
+        counts: n_k, [C]; None where they were not given.
+        p: weights, [C], sum 1.
+        own: the models that they started from, where these are not one.
     """
-    counts = _column(given, ids, place, "samples")
-    if counts is not None and not ((counts >= 0) & (counts < 2**53) & (counts % 1 == 0)).all():
-        raise FedscopeError(
-            f"{place}: samples are {list_few(counts.tolist(), 4)}; give whole numbers from 0 on, and others as weights="
-        )
-    return counts
+
+    ids: list[int]
+    models: list[ModelTensors]
+    counts: np.ndarray | None
+    p: np.ndarray
+    own: OwnStarts | None
 
 
-def _weights(given: Any, counts: np.ndarray | None, ids: Sequence[int], place: str) -> np.ndarray:
-    """p in the order of the clients, sum 1.
-
-    Raises:
-        FedscopeError: negative or not finite, or all of them 0; of other clients.
-    """
-    p = _column(given, ids, place, "weights")
-    p = p if p is not None else counts if counts is not None else np.ones(len(ids))
-    if not (np.isfinite(p).all() and (p >= 0).all() and p.max() > 0):
-        raise FedscopeError(
-            f"{place}: the clients' weights are {list_few(p.tolist(), 4)}; give numbers from 0 on, at least one above 0"
-        )
-    p = p / p.max()  # so that no sum is infinite
-    shares: np.ndarray = p / p.sum()
-    return shares
-
-
-def _by_client(given: Any, clients: Mapping[int, Any], place: str, what: str) -> Any:
-    """Numbers beside the clients by what names them: a mapping, or a list that is counted as the clients came.
-
-    Raises:
-        FedscopeError: numbers in no order; a list beside clients that came in another.
-    """
-    found = by_index(given, f"{place}: {what}=", f"{what}={{number: ...}}")
-    refuse_uncounted(found, clients, place, what)
-    return found
-
-
-def _column(given: Any, ids: Sequence[int], place: str, what: str) -> np.ndarray | None:
-    """Numbers in the order of the clients.
-
-    Raises:
-        FedscopeError: of other clients; no numbers.
-    """
-    if given is None:
-        return None
-    try:
-        by_id = dict(enumerate(given)) if not isinstance(given, Mapping) else dict(given)
-    except TypeError:  # one number
-        raise FedscopeError(f"{place}: {what}= is {given!r}; give one of each client: {what}={{number: ...}}") from None
-    known = set(ids)
-    if other := [k for k in by_id if k not in known and not isinstance(k, int | np.integer)]:
-        raise FedscopeError(
-            f"{place}: {what}= has {other[0]!r}, which is no client's number; number them as clients= does "
-            f"({list_few(ids, 6)})"
-        )
-    if lacking := [k for k in ids if k not in by_id]:
-        raise FedscopeError(f"{place}: client {lacking[0]} has a model, but no {what}; give {what} of all clients")
-    if other := [k for k in by_id if k not in known]:
-        raise FedscopeError(
-            f"{place}: client {other[0]} has {what}, but no model (clients {list_few(ids, 6)} have); give both or "
-            "neither"
-        )
-    try:
-        return np.array([float(by_id[k]) for k in ids])
-    except (TypeError, ValueError, OverflowError):
-        raise FedscopeError(
-            f"{place}: {what} are {list_few([by_id[k] for k in ids], 4)}, not numbers; give one number a client"
-        ) from None
-
-
-def _numbers(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
-    """Make a round's numbers plain floats, whatever they were given as.
-
-    Raises:
-        FedscopeError: they have no names, or those of what is recorded besides; what is no number.
-    """
-    if not isinstance(metrics, Mapping):
-        raise FedscopeError(
-            f"{place}: metrics= is {type(metrics).__name__}; give numbers by name, as metrics={{'test_error': 0.1}}"
-        )
-    found: dict[str, float | None] = {}
-    for name, value in metrics.items():
-        if not isinstance(name, str):
-            raise FedscopeError(f"{place}: the metric {name!r} is not a name; give a word, as 'test_error'")
-        if name in COUNTED:
-            continue  # as the run counts them itself
-        if MADE.fullmatch(name):
-            raise FedscopeError(
-                f"{place}: the metric {name} is called like a column that the run makes itself; give it another name, "
-                f"as 'my_{name}'"
-            )
-        try:
-            found[name] = None if value is None else float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise FedscopeError(f"{place}: the metric {name} is {value!r}, not a number; give float(...)") from None
-    return found
-
-
-def _other_numbers(numbers: Mapping[str, float | None]) -> str:
-    """Warn of numbers that questions would misread or leave out: an error that is no share, an accuracy without the
-    error; empty where there is nothing of the kind.
-
-    >>> _other_numbers({"test_error": 4.7}).partition(",")[0], _other_numbers({"acc": 0.9}).partition(",")[0]
-    ('test_error is 4.7', "no question takes 'acc'")
-    >>> _other_numbers({"test_error": 0.047, "train_error": None, "acc": 0.953, "test_loss": 3})
-    ''
-    """
-    for name, value in numbers.items():
-        share = "error" in name and is_column(name) and not is_own(name)
-        if share and value is not None and not math.isnan(value) and not 0 <= value <= 1:
-            return (
-                f"{name} is {value:g}, and an error is a share from 0 to 1; it is recorded so, and curves and table "
-                "take it for a share"
-            )
-    taken = ("test_error", "averaged_test_error")
-    accuracy = next((name for name in numbers if "acc" in name.lower().split("_") or "accuracy" in name.lower()), None)
-    if accuracy is None or any(one in numbers for one in taken):
-        return ""
-    return (
-        f"no question takes {accuracy!r}, which is a column of metrics.csv; give test_error, 1 less the accuracy, "
-        "for curves, table and the comparison with the data"
-    )
-
-
-def _in_no_table(numbers: Iterable[str], columns: Sequence[str]) -> str:
-    """Warn of a name that no column has; empty where all are columns.
+def _cohort_of(models: _Models, given: Mapping[str, Any], mixing: Any, place: str) -> _Cohort:
+    """Put what is given beside clients in their order.
 
     Args:
-        columns: further ones of the table.
+        given: ``samples``, ``weights`` and ``staleness``; None for none.
 
-    >>> _in_no_table(["lr", "top 5"], []).partition(",")[0], _in_no_table(["lr", "val/top-5"], ["val/top-5"])
-    ("the metric 'top 5' stays in the rounds' files", '')
+    Raises:
+        FedscopeError: as :meth:`Recorder.round` says of them.
     """
-    odd = next((name for name in numbers if name not in COLUMNS and name not in columns), None)
-    if odd is None:
-        return ""
-    if is_own(odd):
-        return (
-            f"the metric {odd!r} stays in the rounds' files, and is in no table, which has {MOST_OWN} columns of a "
-            "loop's own; give fewer names, as the mean over clients in place of one each"
-        )
-    return (
-        f"the metric {odd!r} stays in the rounds' files, and is in no table; for a column give it a name of letters "
-        "a-z, digits and _ . / @ -, 80 at most"
+    ids = sorted(models.clients)
+    samples, weights, staleness = (
+        by_client(given[what], models.clients, place, what) for what in ("samples", "weights", "staleness")
     )
+    own = None
+    if models.starts is not None:
+        ages = read_staleness(column_of(staleness, ids, place, "staleness"), place)
+        own = OwnStarts([models.starts[k] for k in ids], read_mixing(mixing, ids, place), ages)
+    counts = read_samples(samples, ids, place)
+    p = read_weights(weights, counts, ids, place)
+    return _Cohort(ids, [models.clients[k] for k in ids], counts, p, own)
+
+
+def _numbers_of(known: AcceptedRounds, metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
+    """Read a round's numbers, which may have columns of their own; tells which questions misread, or no table has."""
+    given = read_metrics(metrics, place)
+    known.columns = further([known.columns, given])
+    for told, clause in (("metrics", warn_of_numbers(given)), ("columns", warn_of_columns(given, known.columns))):
+        if clause:
+            known.tell(told, f"{place}: {clause}")
+    return given
+
+
+def _tell_diverged(known: AcceptedRounds, cohort: _Cohort, place: str) -> None:
+    """Tell which starts and clients are not finite."""
+    starts = () if cohort.own is None else cohort.own.models
+    for kind, who, models in (("start", "the start of client", starts), ("client", "client", cohort.models)):
+        for k, model in zip(cohort.ids, models, strict=False):  # of starts all, or none
+            if diverged := _not_finite(model):
+                sentence = f"{place}: {who} {k} has diverged ({diverged} is not finite); it is recorded as is"
+                known.tell(f"{kind} {k}", sentence)
 
 
 def _not_finite(model: ModelTensors) -> str:
@@ -826,25 +690,28 @@ def _not_finite(model: ModelTensors) -> str:
     return ""
 
 
-def describe_server(rows: Mapping[int, Mapping[str, float]]) -> str:
-    """Describe for ``ls`` how a recorded run's server came to its models; empty where that was not looked at.
+def _drift_of(known: AcceptedRounds, models: _Models, cohort: _Cohort, place: str) -> dict[str, float]:
+    """How far the clients' updates agree; nothing where there are none, or of adapters."""
+    if models.start is None or not cohort.models:
+        which = "start= and clients=" if models.starts is None else "one start for all clients"
+        known.tell("drift", f"{place}: no drift is measured without {which}, which updates are made of")
+        return {}
+    if factors_in(models.layout.names):
+        known.tell("drift", f"{place}: of adapters no drift is measured; fedscope updates compares their products")
+        return {}
+    start, end = models.start, models.global_
 
-    Args:
-        rows: the numbers of rounds.
-    """
-    steps = {number: step for number, row in sorted(rows.items()) if (step := ServerStep.of_metrics(row)) is not None}
-    if not steps:
-        return ""
-    last = max(steps)
-    same = last
-    for number in sorted(steps, reverse=True):
-        if not steps[number].is_like(steps[last]):
-            break
-        same = number
-    if same == min(steps):
-        which = "all" if len(steps) == len(rows) else "the"
-        known = "" if len(steps) == len(rows) else " that were looked at"
-        when = f"in {which} {len(steps)} rounds{known}" if len(steps) > 1 else f"in round {last}"
-    else:
-        when = f"from round {same} on" if same < last else f"in round {last}, unlike before"
-    return f"{steps[last]} ({when})"
+    def blocks() -> Iterator[Block]:
+        for entry in models.layout.parameters:
+            *rows, sent, made = (
+                None if one is None else numbers_of(one.arrays[entry.name], one.dtypes[entry.name]).reshape(-1)
+                for one in (*cohort.models, start, end)
+            )
+            assert sent is not None
+            step = max(1, NUMBERS // len(rows))
+            for at in range(0, len(sent), step):
+                where = slice(at, at + step)
+                values = np.stack([row[where] for row in rows if row is not None])
+                yield sent[where], values, None if made is None else made[where]
+
+    return drift_in(blocks(), np.asarray(cohort.p, np.float64))

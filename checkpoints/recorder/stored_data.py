@@ -7,7 +7,6 @@ What is said of them is the ``data`` of ``run.json``: of arrays ``name = "arrays
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ import numpy as np
 from ..io.archives import npz_names, read_npz
 from ..io.array_digest import ARRAYS, digest, splits_in
 from ..io.atomic import write_durably
-from ..io.errors import FedscopeError, FedscopeWarning, format_size
+from ..io.errors import FedscopeError, format_size
+from ..io.warn_user import warn_user
 from ..runs.info import refuse_broken_seal
 from .coerce_arrays import coerce_arrays
 from .inputs import named_data, path_of
@@ -43,21 +43,31 @@ class RecordedData:
     arrays: Mapping[str, np.ndarray] | None = None
     labels: np.ndarray | None = None
 
+    def refuse_changed(self, folder: Path) -> None:
+        """Make sure that the arrays that a run keeps are still those that were given.
+
+        Raises:
+            FedscopeError: the program has changed them since.
+        """
+        if self.arrays is not None and digest(self.arrays, splits_in(self.arrays)) != self.said["sha256"]:
+            raise FedscopeError(
+                f"{folder}: the arrays of data= were changed after the recorder was made; give it a copy of them"
+            )
+
     def write(self, folder: Path) -> None:
         """Keep the arrays in a run's folder.
 
         Raises:
-            FedscopeError: they are others than were given: the program has changed them since; the disk is full.
+            FedscopeError: the disk is full.
         """
         if self.arrays is None:
             return
-        if digest(self.arrays, splits_in(self.arrays)) != self.said["sha256"]:
-            raise FedscopeError(
-                f"{folder}: the arrays of data= were changed after the recorder was made; give it a copy of them"
-            )
         with write_durably(folder / KEPT) as temporary, temporary.open("wb") as file:
             np.savez(file, **self.arrays)  # type: ignore[arg-type]
-        self.arrays = None  # they are read from there
+
+    def forget(self) -> None:
+        """Drop the arrays, once the run is there, from which they are read."""
+        self.arrays = None
 
 
 def coerce_data(
@@ -109,19 +119,15 @@ def coerce_data(
             "samples as your network takes them, without standardise=True"
         )
     if one:
-        warnings.warn(
+        warn_user(
             f"{run}: partition= is taken to divide the samples of data=, on which models will be measured, too; give "
-            "data=((x_train, y_train), (x_test, y_test)) if your clients had others",
-            FedscopeWarning,
-            stacklevel=4,
+            "data=((x_train, y_train), (x_test, y_test)) if your clients had others"
         )
     size = sum(array.nbytes for array in arrays.values())
     if keep and size >= LARGE:
-        warnings.warn(
+        warn_user(
             f"{run} keeps the arrays of data= in {KEPT}, {format_size(size)}; keep_data=False keeps their sum alone, "
-            "and questions are then given them again",
-            FedscopeWarning,
-            stacklevel=4,
+            "and questions are then given them again"
         )
     said = {"name": NAME, "sha256": digest(arrays, needed), **how}
     said |= {"file": KEPT} if keep else {}

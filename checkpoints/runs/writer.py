@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -198,6 +198,10 @@ class RunWriter:
         for number in kept_rounds(self.path, part):
             if number not in needed:
                 kept_path(self.path, number, part).unlink(missing_ok=True)
+
+    def lent(self) -> AbstractContextManager[None]:
+        """Let another writer of this process have the run; where that one fails, it is this one's again."""
+        return self._lock.lent()
 
     def close(self) -> None:
         """Give the lock back."""

@@ -183,7 +183,7 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:
     from ...checkpoints import FedscopeError
-    from ...checkpoints.recorder.recorder import describe_server
+    from ...checkpoints.recorder.identify_server import describe_server
     from ...checkpoints.recorder.stored_data import is_own_code
     from ...checkpoints.rounds.metrics import read_table
     from ...landscape.interchange.import_models import import_models

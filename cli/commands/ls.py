@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real
 from ...checkpoints.io.errors import list_few, spans
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import brief
-from ...checkpoints.recorder.recorder import describe_server
+from ...checkpoints.recorder.identify_server import describe_server
 from ...checkpoints.rounds.metrics import read_table
 from ...checkpoints.runs.measured_numbers import merge_numbers
 from ...checkpoints.runs.recorded_error import NAME, stored_checks

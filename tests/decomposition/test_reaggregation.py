@@ -502,8 +502,8 @@ def test_an_axis_shows_no_rounding(away: float, wide: bool) -> None:
     row = ModelRow("fedadam", "fedadam", "none", 0.25, 0.5, 1e-7, False, None, None, None, away, away / 10)
     (axes,) = compared(row).figure().axes
     low, high = axes.get_xlim()
-    assert (max(-low, high) >= 1e-5 * 0.25) is True
-    assert (max(-low, high) > 30 * abs(away)) is wide
+    assert max(-low, high) >= 1e-5 * 0.25
+    assert bool(max(-low, high) > 30 * abs(away)) is wide
 
 
 def test_where_nothing_differs_from_plain_fma_there_is_no_figure(tmp_path: Path) -> None:

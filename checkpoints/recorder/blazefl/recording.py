@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...io.errors import FedscopeError
 from ...io.keywords import speak_keywords
-from ..framework_rounds import check_version
+from ..framework_rounds import check_version, open_in_place_of
 from ..recorder import Recorder
 from .watch import NEEDED, HandlerWatch
 
@@ -84,14 +84,13 @@ def record_blazefl(
             f"record_blazefl({example}, ...)"
         )
     check_version("blazefl", TESTED)
-    former = getattr(handler, "_fedscope", None)
-    if former is not None:
-        former.give_back()
     about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
     about |= {"standardise": standardise, "keep_data": keep_data, "drift": drift}
     about |= {"lora_alpha": lora_alpha, "base": base}
     about |= {"method": method, "seed": seed, "settings": settings}
-    recorder = Recorder(path, source=f"BlazeFL ({kind})", keep=keep, sketch=sketch, resume=resume, force=force, **about)
+    about |= {"keep": keep, "sketch": sketch, "resume": resume, "force": force}
     watched: Any = handler
+    former = getattr(watched, "_fedscope", None)
+    recorder = open_in_place_of(former, path, lambda: Recorder(path, source=f"BlazeFL ({kind})", **about))
     watched.recorder, watched._fedscope = recorder, HandlerWatch(handler, recorder)
     return handler

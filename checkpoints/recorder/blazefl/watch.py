@@ -46,7 +46,6 @@ class HandlerWatch(NamedRounds):
         self._calls.replace(**watched)
 
     def give_back(self) -> None:
-        """Give the handler its own calls back, and end the recording."""
         self._calls.restore()
         self.close()
 

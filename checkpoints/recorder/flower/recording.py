@@ -5,14 +5,15 @@ Source: flwr 1.41, ``flwr.serverapp.strategy`` (messages) and ``flwr.server.stra
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...io.errors import FedscopeError, FedscopeWarning
+from ...io.errors import FedscopeError
 from ...io.keywords import speak_keywords
+from ...io.warn_user import warn_user
+from ..framework_rounds import open_in_place_of
 from ..recorder import Recorder
 from .replies import partition_mod as partition_mod
 from .strategies import MessageWatch, ResultWatch
@@ -79,23 +80,19 @@ def record(
             f"{type(strategy).__name__} of flwr.server.strategy sends arrays without names, which a run takes from the "
             f"model; give the module or its class, as model=Net, not {model!r}"
         )
-    former = getattr(strategy, "_fedscope", None)
-    if former is not None:
-        former.end()
     source = f"Flower ({type(strategy).__name__})"
     about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
     about |= {"standardise": standardise, "keep_data": keep_data, "drift": drift}
     about |= {"lora_alpha": lora_alpha, "base": base}
     about |= {"method": method, "seed": seed, "settings": settings}
-    recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)
     if any(word in parent.__name__ for word in _PRIVATE for parent in type(strategy).__mro__):
-        warnings.warn(
+        warn_user(
             f"{type(strategy).__name__} clips models or adds noise to their mean: the run holds clients' models as "
-            "they reach the server, and global is not their mean",
-            FedscopeWarning,
-            stacklevel=2,
+            "they reach the server, and global is not their mean"
         )
-    kind(strategy, recorder, named)
+    about |= {"keep": keep, "sketch": sketch, "resume": resume, "force": force}
+    former = getattr(strategy, "_fedscope", None)
+    kind(strategy, open_in_place_of(former, path, lambda: Recorder(path, source=source, **about)), named)
     return strategy
 
 

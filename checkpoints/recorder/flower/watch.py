@@ -23,6 +23,8 @@ class Watch(FrameworkRounds):
         named: whether the recorder has the names of models' arrays.
     """
 
+    _numbering = ("_nodes", "_by_partition")
+
     def __init__(self, strategy: Any, recorder: Recorder, named: bool) -> None:
         super().__init__(recorder, "Flower")
         self.strategy, self._named = strategy, named
@@ -41,8 +43,7 @@ class Watch(FrameworkRounds):
         """Put these in the place of the strategy's own."""
         self._calls_of_strategy.replace(**calls)
 
-    def end(self) -> None:
-        """Give the strategy its own calls back; a second time does nothing."""
+    def give_back(self) -> None:
         self._calls_of_strategy.restore()
         self.close()
 

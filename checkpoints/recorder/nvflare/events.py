@@ -7,11 +7,11 @@ Source: nvflare 2.9.0, ``app_common/workflows``: ``ScatterAndGather`` and its Sc
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ...io.errors import FedscopeError, FedscopeWarning
+from ...io.errors import FedscopeError
+from ...io.warn_user import warn_user
 from ..framework_rounds import Contribution, NamedRounds, copied
 from ..recorder import Recorder
 from .messages import (
@@ -83,7 +83,7 @@ class EventRounds:
         try:
             self._rounds = NamedRounds(self._open(), "NVFlare", self._clients)
         except FedscopeError as error:  # the job was sent long ago, and is not to end for this
-            warnings.warn(f"this job of NVFlare is not recorded: {error}", FedscopeWarning, stacklevel=2)
+            warn_user(f"this job of NVFlare is not recorded: {error}")
             return
         engine = context.get_engine()
         self._factors = factors_of(engine.get_component("aggregator")) if engine is not None else {}

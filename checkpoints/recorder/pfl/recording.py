@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ...io.errors import FedscopeError
 from ...io.keywords import speak_keywords
 from ..client_names import ClientNames
-from ..framework_rounds import check_version
+from ..framework_rounds import check_version, open_in_place_of
 from ..recorder import Recorder
 from .watch import AlgorithmWatch, refuse_ranks
 
@@ -82,15 +82,14 @@ def record_pfl(
     check_version("pfl", TESTED)
     refuse_ranks()
     ClientNames(clients)
-    former = getattr(algorithm, "_fedscope", None)
-    if former is not None:
-        former.give_back()
     about: dict[str, Any] = {"model": model, "data": data, "partition": partition, "labels": labels}
     about |= {"standardise": standardise, "keep_data": keep_data, "drift": drift}
     about |= {"lora_alpha": lora_alpha, "base": base}
     about |= {"method": method, "seed": seed, "settings": settings}
     source = f"pfl ({type(algorithm).__name__})"
-    recorder = Recorder(path, source=source, keep=keep, sketch=sketch, resume=resume, force=force, **about)
+    about |= {"keep": keep, "sketch": sketch, "resume": resume, "force": force}
     watched: Any = algorithm
+    former = getattr(watched, "_fedscope", None)
+    recorder = open_in_place_of(former, path, lambda: Recorder(path, source=source, **about))
     watched.recorder, watched._fedscope = recorder, AlgorithmWatch(algorithm, recorder, clients)
     return algorithm

@@ -78,7 +78,6 @@ class AlgorithmWatch(NamedRounds):
         )
 
     def give_back(self) -> None:
-        """Give the algorithm its own calls back, and end the recording."""
         self._algorithm.restore()
         self.close()
 

@@ -626,6 +626,34 @@ def test_recording_again_ends_the_former_recording(tmp_path: Path) -> None:
     assert not (tmp_path / "former" / "run.json").exists()
 
 
+REFUSED = [
+    ("run", {}, "holds a run with 1 round; give force=True"),
+    ("run", {"resume": True, "seed": 3}, "was recorded without seed, not 3"),
+    ("run", {"force": True, "keep": "some"}, 'keep = "some"'),
+    ("other", {"labels": 3, "partition": [[0]]}, "labels= has shape"),
+    ("taken", {}, "exists and is a file"),
+]
+
+
+@pytest.mark.parametrize(("name", "about", "message"), REFUSED)
+def test_a_recording_that_is_refused_leaves_the_former_one(
+    name: str, about: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """The former one had ended by then, so that the rest of the training was lost."""
+    (tmp_path / "taken").write_text("mine")
+    handler: Any = Handler([(0, 1), (2, 3), (0, 2)])
+
+    def client(handler: Any, cid: int, sent: torch.Tensor) -> Uplink:
+        if cid == 3:
+            handler.recorder.flush()
+            with pytest.raises(FedscopeError, match=message):
+                fedscope.record_blazefl(handler, tmp_path / name, **about)
+        return trained(handler, cid, sent)
+
+    assert recorded(tmp_path / "run", handler, client) == []
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+
+
 def test_a_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert recorded(tmp_path / "run", Handler([(0, 1)])) == []
     with pytest.raises(FedscopeError, match="holds a run with 1 round"):

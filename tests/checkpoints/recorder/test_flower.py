@@ -424,6 +424,40 @@ def test_recording_again_ends_the_former_recording(tmp_path: Path) -> None:
     assert (Run.open(tmp_path / "a").rounds, Run.open(tmp_path / "c").rounds) == ((1,), (1,))
 
 
+REFUSED = [
+    ("run", {}, "holds a run with 1 round; give force=True"),
+    ("run", {"resume": True, "seed": 3}, "was recorded without seed, not 3"),
+    ("run", {"force": True, "keep": "some"}, 'keep = "some"'),
+    ("other", {"labels": 3, "partition": [[0]]}, "labels= has shape"),
+    ("taken", {}, "exists and is a file"),
+]
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize(("name", "about", "message"), REFUSED)
+def test_a_recording_that_is_refused_leaves_the_former_one(
+    name: str, about: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """The former one had ended by then, so that the rest of the training was lost."""
+    (tmp_path / "taken").write_text("mine")
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    former = strategy.recorder
+
+    def replies(number: int) -> Iterator[Message]:
+        if number == 2:
+            former.flush()
+            with pytest.raises(FedscopeError, match=message):
+                fedscope.record(strategy, tmp_path / name, **about)
+            with pytest.raises(FedscopeError, match="is being written by process"):
+                fedscope.Recorder(tmp_path / "run", resume=True)
+            assert strategy.recorder is former
+        return cohort(number)
+
+    play(strategy, replies)
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+    fedscope.Recorder(tmp_path / "run", resume=True).close()  # is free
+
+
 # --- who is who ---
 
 
@@ -533,6 +567,27 @@ def test_a_round_that_cannot_be_recorded_is_told_and_left_out(
     run = Run.open(tmp_path / "run")
     assert run.rounds == (1, 2, 3)
     same(run.round(2).client(0).arrays(), model(30))
+
+
+def test_a_first_round_that_is_not_recorded_numbers_nobody(tmp_path: Path) -> None:
+    """Its clients had said no partition, so that none was asked for any more; its arrays were in another type."""
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+
+    def replies(number: int) -> Iterator[Message]:
+        if number > 1:
+            return cohort(number)
+        wide = {name: array.astype(np.float64) for name, array in model(1).items()}
+        return iter([reply(7, wide), reply(9, wide, float("nan"))])
+
+    said = told(lambda: play(strategy, replies))
+    assert [one.partition(": ")[2].partition(" ")[0] for one in said] == ["clients", "round"]
+    assert "round 1 of Flower is not recorded" in said[1]
+    assert "the clients' weights are 10.0, nan" in said[1]
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2)
+    assert run.round(1).client_ids.tolist() == [0, 1, 2]
+    for k in range(3):
+        same(run.round(1).client(k).arrays(), model(20 + k))
 
 
 def test_each_kind_of_fault_is_told_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorder import recorder as loop
+from fedscope.checkpoints.recorder import round_metrics
 from fedscope.checkpoints.rounds import metrics
 from fedscope.checkpoints.rounds.metrics import COLUMNS, MADE, further, is_column, read_rows
 from fedscope.checkpoints.rounds.round import Round
@@ -112,7 +112,7 @@ def test_columns_are_told_from_what_is_none() -> None:
 def test_a_table_has_so_many_columns_of_a_loops_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a name a client each round would write the whole table anew."""
     monkeypatch.setattr(metrics, "MOST_OWN", 3)
-    monkeypatch.setattr(loop, "MOST_OWN", 3)
+    monkeypatch.setattr(round_metrics, "MOST_OWN", 3)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         recorded(tmp_path / "run", [{f"client_{t}_loss": t, "test_error": 0.5} for t in range(3)])

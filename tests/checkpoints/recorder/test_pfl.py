@@ -370,6 +370,36 @@ def test_recording_again_ends_the_former_recording(tmp_path: Path) -> None:
     assert not (tmp_path / "former" / "run.json").exists()
 
 
+REFUSED = [
+    ("run", {}, "holds a run with 1 round; give force=True"),
+    ("run", {"resume": True, "seed": 3}, "was recorded without seed, not 3"),
+    ("run", {"force": True, "keep": "some"}, 'keep = "some"'),
+    ("other", {"labels": 3, "partition": [[0]]}, "labels= has shape"),
+    ("taken", {}, "exists and is a file"),
+]
+
+
+@pytest.mark.parametrize(("name", "about", "message"), REFUSED)
+def test_a_recording_that_is_refused_leaves_the_former_one(
+    name: str, about: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """The former one had ended by then, so that the rest of the training was lost."""
+    (tmp_path / "taken").write_text("mine")
+    algorithm: Any = Averaging()
+
+    class Again:
+        def after_central_iteration(self, metrics: Any, model: Any, *, central_iteration: int) -> Any:
+            algorithm.recorder.flush()
+            if central_iteration == 0:
+                with pytest.raises(FedscopeError, match=message):
+                    fedscope.record_pfl(algorithm, tmp_path / name, **about)
+            return False, SimpleNamespace(to_simple_dict=dict)
+
+    about_run = {"algorithm": algorithm, "callbacks": [Again()]}
+    assert recorded(tmp_path / "run", [training(*THREE)] * 3, **about_run) == []
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+
+
 def test_a_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
     recorded(tmp_path / "run", [training(*THREE)])
     with pytest.raises(FedscopeError, match="holds a run with 1 round"):

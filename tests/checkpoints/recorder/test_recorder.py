@@ -21,8 +21,7 @@ from torch import nn
 
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, load_model
-from fedscope.checkpoints.recorder.identify_server import Rule, ServerStep
-from fedscope.checkpoints.recorder.recorder import describe_server
+from fedscope.checkpoints.recorder.identify_server import Rule, ServerStep, describe_server
 from fedscope.checkpoints.rounds.verify import check_round
 
 Arrays = dict[str, np.ndarray]

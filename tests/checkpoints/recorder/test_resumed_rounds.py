@@ -6,11 +6,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedscope import Recorder
-from fedscope.checkpoints import FedscopeWarning, Run
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -92,3 +94,61 @@ def test_rounds_without_a_start_or_a_global_model_say_nothing(tmp_path: Path) ->
         loop = Loop(tmp_path / lacking)
         loop.w = 9.0
         assert loop.record(1, resume=True) == []
+
+
+class Adapter(nn.Linear):
+    """One of PEFT, whose configuration says its settings."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(4, 2)
+        self.lora_A = nn.Linear(4, 2, bias=False)
+        self.peft_config = {"default": settings}
+
+
+def kohya(alpha: float) -> dict[str, np.ndarray]:
+    """An adapter whose tensors say its alpha."""
+    down, up = np.ones((2, 4), np.float32), np.ones((4, 2), np.float32)
+    return {"q.lora_down.weight": down, "q.lora_up.weight": up, "q.alpha": np.float32(alpha)}
+
+
+def bare(**settings: Any) -> dict[str, torch.Tensor]:
+    """The tensors of a module, which say nothing of it."""
+    return dict(Adapter(**settings).state_dict())
+
+
+SCALES = [
+    (kohya(1), {}, kohya(1), ""),
+    (kohya(1), {}, kohya(1.004), ""),  # a mean in bfloat16
+    (kohya(1), {}, kohya(2), "alpha 1.0 at q, run@2: client 0 one with 2.0"),
+    (Adapter(r=2, lora_alpha=4), {}, Adapter(r=2, lora_alpha=4), ""),
+    (Adapter(r=2, lora_alpha=4), {}, bare(), ""),
+    (Adapter(r=2, lora_alpha=4), {}, Adapter(r=2, lora_alpha=8), "lora_alpha 4, run@2: client 0 one with 8"),
+    (Adapter(r=2, lora_alpha=4), {}, Adapter(r=2, lora_alpha=4, use_rslora=True), "use_rslora none, run@2: client 0"),
+    (Adapter(r=2, lora_alpha=4, use_rslora=True), {}, Adapter(r=2, lora_alpha=4), "use_rslora True, run@2: client 0"),
+    (Adapter(r=2), {"lora_alpha": 4}, Adapter(r=2), ""),  # as VeRA's, which say no alpha
+    (Adapter(r=2), {"lora_alpha": 4}, Adapter(r=4), "rank 2, run@2: client 0 one with 4"),
+    (bare(), {"lora_alpha": 4}, Adapter(r=2, lora_alpha=4, use_rslora=True), ""),
+    (bare(), {"lora_alpha": 4}, Adapter(r=2, lora_alpha=8), "lora_alpha 4, run@2: client 0 one with 8"),
+    (bare(), {}, Adapter(r=2, lora_alpha=8), ""),
+]
+
+
+@pytest.mark.parametrize(("before", "about", "after", "message"), SCALES)
+def test_adapters_of_another_scale_do_not_go_on(
+    before: Any, about: dict[str, Any], after: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run held both, and its lengths of updates were those of the first."""
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings(action="ignore", category=FedscopeWarning):
+        with Recorder("run", **about) as recorder:
+            recorder.round(clients=[before])
+        with Recorder("run", resume=True) as recorder:
+            if message:
+                with pytest.raises(FedscopeError) as refused:
+                    recorder.round(clients=[after])
+                assert f"{tmp_path}/run is an adapter with " in str(refused.value)
+                assert message in str(refused.value).replace(f"{tmp_path}/", "")
+            else:
+                recorder.round(clients=[after])
+            recorder.round(clients=[before])
+    assert Run.open("run").rounds == ((1, 2) if message else (1, 2, 3))
