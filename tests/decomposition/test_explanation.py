@@ -280,6 +280,16 @@ def test_a_client_with_nearly_all_weight_leaves_no_interval_and_is_named():
     assert "nine tenths" not in own_data(Evidence(run, [])).sentence
 
 
+def test_a_difference_that_all_samples_share_has_no_interval():
+    """It is that of a single sample, or of too few."""
+    one = compared(stderr=0.0)[0]
+    shown = gap(one, one.others[0], "loss")
+    assert (shown.low, shown.high) == (None, None)
+    assert shown.value == one.others[0].loss_gap
+    alike = replace(one.others[0], error_gap=0.0)
+    assert gap(one, alike, "error").half == 0.0
+
+
 NUMBERS = st.floats(-2, 2, allow_nan=False)
 ERRORS = st.sampled_from([0.0, 1e-4, 0.01, 0.1, 1.0])
 
