@@ -327,7 +327,7 @@ def stack(models: Sequence[Weights]) -> Weights:
     )
 
 
-def taking_part(p: npt.NDArray[np.float64]) -> slice | npt.NDnpt.NDArray[np.float64][np.intp]:
+def taking_part(p: npt.NDArray[np.float64]) -> slice | npt.NDArray[np.intp]:
     """The clients that have a part in a mean: one of weight 0 has none, even where it diverged, as 0 · ∞ would have.
 
     >>> taking_part(np.array([0.5, 0.5])), taking_part(np.array([0.5, 0.0, 0.5])).tolist()

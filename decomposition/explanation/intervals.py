@@ -73,7 +73,7 @@ def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRo
     drawn from many.
 
     Of the K clients with p_k > 0, p normalised over them, m = Σ p_k x_k and S = Σ p_k²; 1/S is how many clients of
-    equal weight the mean is worth::
+    equal weight the mean is worth.
 
         s² = Σ_k p_k² (x_k − m)² / (1 − 2 p_k + S)           m ± t(0.975; ν) s
         ν  = (tr B)² / tr B²,   B = Mᵀ diag(p_k² / (1 − 2 p_k + S)) M,   M = I − 1 pᵀ

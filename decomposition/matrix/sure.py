@@ -32,7 +32,7 @@ def is_sure(samples: int, mean: float, stderr: float | None, *, of_errors: bool)
     counts = discordant(samples, mean, stderr) if of_errors else None
     if counts is not None:
         least, both = min(counts), sum(counts)
-        return 2 * sum(math.comb(both, j) for j in range(least + 1)) <= LEVEL * 2**both
+        return bool(2 * sum(math.comb(both, j) for j in range(least + 1)) <= LEVEL * 2**both)
     if samples < 2 or stderr == 0:
         return False
     from scipy.stats import t
