@@ -1,7 +1,8 @@
 """A docstring of this package as Markdown.
 
 Docstrings here are prose with code in two backticks, roles as ``:func:`~fedscope.plane` ``, sections (``Args:``,
-``Attributes:``, ``Raises:``, ``Returns:``), formulas indented by four, bullets, and examples behind ``>>>``.
+``Attributes:``, ``Raises:``, ``Returns:``), formulas indented by four, bullets, tables between rows of ``=``, and
+examples behind ``>>>``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields)( \([^)]*\))?:")
 TITLES = {"Args": "Parameters", "Attributes": "Attributes", "Raises": "Raises", "Returns": "Returns"}
 ENTRY = re.compile(r"([\w*]+(?:, [\w*]+)*): (.*)")
 BULLET = re.compile(r"[*-] ")
+RULE = re.compile(r"=+( +=+)+")
 CODE_OR_ROLE = re.compile(r":(?:func|class|meth|mod|attr|data):`(~?)([^`]+)`|``(.+?)``|`([^`]+)`")
 
 
@@ -36,6 +38,14 @@ def markdown(text: str, link: Linker, types: dict[str, str] | None = None) -> st
     **Parameters**
     <BLANKLINE>
     - `a`: one
+    >>> print(markdown("== ==\\na  b\\n== ==\\n1  2\\n== ==", lambda name, short: name))
+    ```text
+    == ==
+    a  b
+    == ==
+    1  2
+    == ==
+    ```
     """
     return "\n\n".join(blocks(inspect.cleandoc(text).split("\n"), link, types or {}))
 
@@ -54,6 +64,8 @@ def blocks(lines: Sequence[str], link: Linker, types: dict[str, str]) -> Iterato
             yield "\n".join(["```python", *indented(rest), "```"])
         elif line.startswith(">>> "):
             yield "\n".join(["```pycon", *until_blank(rest), "```"])
+        elif RULE.fullmatch(line):
+            yield "\n".join(["```text", *until_blank(rest), "```"])
         elif line.startswith("    "):
             yield "\n".join(["```text", *indented(rest), "```"])
         elif BULLET.match(line):

@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ..io.errors import FedscopeError, list_few
 
@@ -324,6 +325,15 @@ def stack(models: Sequence[Weights]) -> Weights:
         np.stack([model.parameters for model in models]),
         {entry.name: np.stack([model.buffers[entry.name] for model in models]) for entry in layout.buffers},
     )
+
+
+def taking_part(p: npt.NDArray[np.float64]) -> slice | npt.NDArray[np.intp]:
+    """The clients that have a part in a mean: one of weight 0 has none, even where it diverged, as 0 · ∞ would have.
+
+    >>> taking_part(np.array([0.5, 0.5])), taking_part(np.array([0.5, 0.0, 0.5])).tolist()
+    (slice(None, None, None), [0, 2])
+    """
+    return slice(None) if np.all(p) else np.flatnonzero(p)
 
 
 def weighted_mean(clients: Weights, p: np.ndarray | Sequence[float], integer_from: int = 0) -> Weights:

@@ -224,7 +224,7 @@ class ServerIdentifier:
         precision of the weights; some servers sum in it."""
         dtypes = [entry.stored or entry.dtype for entry in self.layout.parameters]
         eps = max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
-        return float((1 + np.sqrt(clients)) / 2 * max(eps, 1e-12) * norm)
+        return float(_rounding(clients, max(eps, 1e-12)) * norm)
 
     def _statistics(
         self, start: ModelTensors | None, clients: Sequence[ModelTensors], p: np.ndarray, global_: ModelTensors
@@ -237,9 +237,11 @@ class ServerIdentifier:
             end, *rows = (numbers_of(one.arrays[entry.name], one.dtypes[entry.name]) for one in (global_, *clients))
             mean = np.zeros(np.shape(end))
             for weight, row in zip(p, rows, strict=True):
-                mean += weight * row.astype(np.float64)
+                if weight:  # else it may have diverged
+                    mean += weight * row.astype(np.float64)
             size = float(np.linalg.norm(mean))
-            if not np.isfinite(size) or np.linalg.norm(end - mean) <= 1e-3 * size + 1e-12:
+            rounding = _rounding(len(rows), _EPS[entry.stored or entry.dtype])
+            if not np.isfinite(size) or np.linalg.norm(end - mean) <= max(1e-3, rounding) * size + 1e-12:
                 continue
             kept = "not the clients' mean"
             if start is not None and np.array_equal(
@@ -254,6 +256,11 @@ class ServerIdentifier:
             for what, names in found.items()
         ]
         return sum(map(len, found.values())), clauses
+
+
+def _rounding(clients: int, eps: float) -> float:
+    """By which share of its length rounding moves a mean of clients, at most: see :meth:`ServerIdentifier._noise`."""
+    return float((1 + np.sqrt(clients)) / 2 * eps)
 
 
 def _means(moves: ClientMoves) -> Iterator[tuple[np.ndarray, bool]]:

@@ -60,7 +60,8 @@ class Mixing:
 
     @property
     def contraction(self) -> float | None:
-        """‖H W H‖₂ with H = I − 1 1ᵀ/C: mixing makes no consensus distance larger than this share of what it was.
+        """√(C/S) ‖H_S W H_C‖₂ with H_n = I − 1 1ᵀ/n: mixing makes no consensus distance larger than this share of what
+        it was. The distances are root mean squares, over C nodes before and over S of next starts after.
 
         >>> Mixing("given", np.full((4, 4), 0.25), None).contraction
         0.0
@@ -68,7 +69,8 @@ class Mixing:
         if self.matrix is None:
             return None
         rows = self.matrix - self.matrix.mean(axis=1, keepdims=True)
-        return float(np.linalg.norm(rows - rows.mean(axis=0), 2))
+        after, before = rows.shape
+        return float(np.sqrt(before / after) * np.linalg.norm(rows - rows.mean(axis=0), 2))
 
 
 def identify_mixing(moments: Moments) -> Mixing:

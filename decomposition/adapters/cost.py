@@ -66,7 +66,8 @@ def mean_models(round_: Round, adapters: Adapters) -> dict[str, Weights]:
     made: dict[str, np.ndarray] = {}
     for product in adapters.products:
         sent = factors_of(round_, product, "start") if start else None
-        for name, (b, a) in means_of(factors_of(round_, product), p, product.rank, sent):
+        own = factors_of(round_, product)[p > 0]  # a client of weight 0 may have diverged
+        for name, (b, a) in means_of(own, p[p > 0], product.rank, sent):
             row = made.setdefault(name, mean.parameters.copy())
             row[layout.slices[product.a]] = a.reshape(-1)
             row[layout.slices[product.b]] = b.reshape(-1) / product.scale

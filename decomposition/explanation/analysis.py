@@ -38,7 +38,8 @@ def explain(
     """Explain what makes up the loss of the averaged model in each phase, on one page, and what the data do not decide.
 
     The answer holds the decomposition, too, which is that of :func:`fedscope.decompose`. See
-    :func:`fedscope.decomposition.explanation.explain.explain` for the verdicts.
+    :func:`fedscope.decomposition.explanation.explain.explain` for the verdicts, and
+    :func:`fedscope.decomposition.explanation.intervals.mean_of_clients` for intervals over clients.
 
     Args:
         runs: one, or several that are compared; ``RUN@60`` is a run with ``rounds=60``.

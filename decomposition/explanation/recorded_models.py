@@ -73,11 +73,13 @@ def _against_words(one: ModelComparison) -> str:
 
 def gap(one: ModelComparison, other: Against, what: str) -> Reading:
     """A model's loss or error minus another's, with an interval over samples, so wide that those of all others hold
-    together at 95 %."""
+    together at 95 %. None where all samples have one and the same difference, but 0: these are too few."""
     from scipy.stats import norm
 
-    value = getattr(other, f"{what}_gap")
-    half = float(norm.ppf(1 - 0.025 / len(one.others))) * getattr(other, f"{what}_stderr")
+    value, stderr = getattr(other, f"{what}_gap"), getattr(other, f"{what}_stderr")
+    if stderr == 0 and value != 0:
+        return Reading(f"test_{what}: {one.model} - {other.name}", one.round, value)
+    half = float(norm.ppf(1 - 0.025 / len(one.others))) * stderr
     return Reading(f"test_{what}: {one.model} - {other.name}", one.round, value, value - half, value + half)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..factors.fixed import all_alike, is_replayed
 from ..factors.rows import RoundFactors, is_recorded
 from ..subsets.averages import choose
-from .intervals import Reading, above, finite, magnitude, mean_of_clients, order, read, size
+from .intervals import Reading, above, dominant, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
 from .statements import Evidence, Judgement, Verdict, throughout
 from .wording import CANNOT, NAMES, ends, in_rounds, list_words, narrower, share, spell, split_hint
@@ -53,7 +53,7 @@ def own_data(evidence: Evidence) -> Judgement:
         )
         sentence = (
             f"So it is for {_count_word(known)}. The clients' mean errors, with intervals over clients: {means}. "
-            f"{_arithmetic(known[-1])}"
+            f"{_arithmetic(known[-1])}{_dominant_words(known)}"
         )
         by_clients: dict[tuple[str, ...], list[int]] = {}
         for number, ids in unknown.items():
@@ -67,6 +67,19 @@ def own_data(evidence: Evidence) -> Judgement:
         decide = CANNOT if unknown else f"More clients a round would decide it{few_clients}."
     readings = (of_clients(one, field) for one in rounds for field in ("train_bias", "heter_bias"))
     return Judgement(verdict, sentence, decide, (*shares, *readings, *(read(one, "train_bias") for one in rounds)))
+
+
+def _dominant_words(rounds: Sequence[RoundFactors]) -> str:
+    """Say why a mean of clients has no interval over them; "" where it has."""
+    by_client: dict[int, list[int]] = {}
+    for one in rounds:
+        if (client := dominant([row for row in one.clients if row.train_bias is not None])) is not None:
+            by_client.setdefault(client, []).append(one.round)
+    return "".join(
+        f" In {in_rounds(numbers)} client {client} has more than nine tenths of the weight, so means have no interval "
+        "over clients."
+        for client, numbers in by_client.items()
+    )
 
 
 def share_below(one: RoundFactors) -> Reading:

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from ...checkpoints.models.weights import taking_part
 from ..draws.cohort_draws import CohortDraws
 from .gram import COLUMNS, Array, OutputMoments
 from .rows import FACTORS, MEASURED, FactorRow
@@ -40,7 +41,8 @@ def estimate(gram: Array, spread: Array, p: Array) -> tuple[dict[str, float], di
     noise_train = float(gram[train, train].mean())
     noise_heter = float(gram[heter, heter].mean())
     noise_cross = 2.0 * float(gram[train, heter].mean())
-    variance = float(np.square(p) @ np.trace(spread, axis1=1, axis2=2)) / draws
+    part = taking_part(p)
+    variance = float(np.square(p[part]) @ np.trace(spread[part], axis1=1, axis2=2)) / draws
     noise = noise_train + noise_heter + noise_cross
     plugin = {
         "train_bias": float(gram[0, 0]),
@@ -156,8 +158,8 @@ def factor_rows(
     """Every factor in both estimates, then what is measured, in the order of `FACTORS` and `MEASURED`;
     empty rows for what does not exist.
 
-    `distance` [K, R] are ||w_k^r - w_FMA^r||; `recorded` holds the names of the models there are, "global" and
-    "averaged".
+    `distance` [K, R] are ||w_k^r - w_FMA^r||, of which those of clients of weight 0 do not count; `recorded` holds the
+    names of the models there are, "global" and "averaged".
     """
     draws, p, n = cohort.count, np.asarray(cohort.p, dtype=np.float64), total.n
     gram, spread = total.gram / n, total.spread / n
@@ -188,7 +190,8 @@ def factor_rows(
                 error = jackknife_error([one[factor] for one in without if one is not None]) if jackknife else None
                 yield row(factor, kind, parts[kind][factor], error)
 
-    over_draws = {"ensemble_loss": wens, "fma_loss": fma, "delta_max": distance.max(0), "delta_mean": distance.mean(0)}
+    far = distance[taking_part(p)]
+    over_draws = {"ensemble_loss": wens, "fma_loss": fma, "delta_max": far.max(0), "delta_mean": far.mean(0)}
     mean = dict(zip(COLUMNS, total.mean.tolist(), strict=True))
     # of an average over rounds it is what the servers' steps in its window add
     deployed = "global" if cohort.trained is None else "averaged"

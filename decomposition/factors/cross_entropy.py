@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
+from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
@@ -20,6 +21,7 @@ from ...evaluation.tasks import require_classes
 from ...evaluation.validation import with_outputs
 from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import jackknife_error, mean_error
+from .gram import unweighted_as_0
 from .model_outputs import CHUNK, Chunk, PassSettings, add_up
 from .rows import FACTORS_OF, MEASURED_OF, FactorRow, RoundFactors
 from .sample_losses import KINDS, Split, without_each
@@ -114,7 +116,7 @@ def decompose_loss(
     def sums(part: Chunk, p: Tensor) -> LossSums:
         outputs, y = kind.prepare(part.clients), part.y
         # Measured from the losses of single models and not from the factors: closure compares the two.
-        client_loss = torch.tensordot(p, kind.losses(outputs, y), dims=1)
+        client_loss = torch.tensordot(p, unweighted_as_0(p, kind.losses(outputs, y)), dims=1)
         fma_loss = kind.losses(kind.prepare(part.fma), y)
         models = {f"{name}_loss": kind.losses(kind.prepare(f), y) for name, f in part.recorded.items()}
         if f"{deployed}_loss" in models:
@@ -211,7 +213,8 @@ def loss_rows(
 
     yield from (row(factor, "plugin") for factor in FACTORS_OF[loss])
     yield from (FactorRow(factor, "unbiased", None) for factor in FACTORS_OF[loss])
-    deltas = {"delta_max": distance.max(0), "delta_mean": distance.mean(0)}
+    far = distance[taking_part(np.asarray(cohort.p))]
+    deltas = {"delta_max": far.max(0), "delta_mean": far.mean(0)}
     for factor in MEASURED_OF[loss]:
         if factor in deltas:
             values = deltas[factor]

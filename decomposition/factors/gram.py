@@ -81,20 +81,23 @@ def chunk_moments(
     cohort, draws, batch, classes = clients.shape
     centre = clients.mean(1)
     residual = y - centre
-    deviation = clients - centre.unsqueeze(1)
+    own = clients - centre.unsqueeze(1)
+    # in sums with p; the clients' own numbers stay
+    summed, deviation = unweighted_as_0(p, clients), unweighted_as_0(p, own)
+    weighed = residual if summed is clients else unweighted_as_0(p, residual)
     inside = p.unsqueeze(1) * members
     outside = p.unsqueeze(1) * ~members
 
-    train = torch.einsum("kb,kbc->bc", inside, residual)
-    heter = torch.einsum("kb,kbc->bc", outside, residual)
+    train = torch.einsum("kb,kbc->bc", inside, weighed)
+    heter = torch.einsum("kb,kbc->bc", outside, weighed)
     e = torch.tensordot(p, deviation, dims=1)
     e_train = torch.einsum("kb,krbc->rbc", inside, deviation)
     e_heter = e - e_train
     flat = torch.cat([train.unsqueeze(0), heter.unsqueeze(0), e_train, e_heter]).reshape(2 + 2 * draws, batch * classes)
-    rows = deviation.reshape(cohort, draws, batch * classes)
+    rows = own.reshape(cohort, draws, batch * classes)
 
     # Measured from the outputs and not from the Gram matrix: closure compares the two.
-    wens_loss = _square(y - torch.tensordot(p, clients, dims=1))
+    wens_loss = _square(y - torch.tensordot(p, summed, dims=1))
     fma_loss = _square(y - fma)
     absent = torch.full((batch,), torch.nan, dtype=y.dtype, device=y.device)
     columns = torch.stack(
@@ -126,9 +129,19 @@ def chunk_moments(
         own_count=members.sum(1).cpu().numpy(),
         mean=_numpy(mean),
         comoment=_numpy(about @ about.T),
-        least=_least_covariance(deviation) if corollaries else float("nan"),
+        least=_least_covariance(own) if corollaries else float("nan"),
         equal=float(_square(y - clients.mean(0)).mean(0).sum()) if corollaries else float("nan"),
     )
+
+
+def unweighted_as_0(p: Tensor, values: Tensor) -> Tensor:
+    """Values of K clients, [K, ...], as they enter sums with p: 0 of a client of weight 0, which may have diverged.
+
+    >>> unweighted_as_0(torch.tensor([1.0, 0.0]), torch.tensor([[2.0], [torch.nan]])).tolist()
+    [[2.0], [0.0]]
+    """
+    without = p == 0
+    return values.masked_fill(without.view(-1, *[1] * (values.dim() - 1)), 0.0) if bool(without.any()) else values
 
 
 def _least_covariance(deviation: Tensor) -> float:

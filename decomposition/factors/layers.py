@@ -12,6 +12,7 @@ from torch import nn
 
 from ...checkpoints import Partition, Round, Weights, weighted_mean
 from ...checkpoints.models.layer_selections import Selection
+from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import CPU, Compute
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Regression
@@ -20,7 +21,7 @@ from ...evaluation.validation import with_outputs
 from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import mean_error
 from .decompose_round import ShownOutputs, round_factors
-from .gram import Array
+from .gram import Array, unweighted_as_0
 from .layer_rows import LayerFactors, RoundLayerFactors
 from .model_outputs import Chunk, model_outputs
 from .rows import FACTORS, FactorRow, Outputs, RoundFactors
@@ -116,7 +117,8 @@ def round_layer_factors(
             f, y, _ = samples.task.positions(logits, samples.y[rows])
             own.append(_losses(shown, f.reshape(-1, cohort.count, *f.shape[1:]), y.to(f.device), p))
         distance = np.sqrt(sum((squares[name] for name in selection.parameters), np.zeros(squares[""].shape)))
-        measured = _Measured(torch.cat(apart, dim=1).numpy(), torch.cat(own, dim=1).numpy(), distance)
+        far = distance[taking_part(np.asarray(cohort.p))]
+        measured = _Measured(torch.cat(apart, dim=1).numpy(), torch.cat(own, dim=1).numpy(), far)
         cells.append(LayerFactors(selection.label, selection.size, measured.rows(cohort, whole, population)))
     cells.append(LayerFactors(selections[-1].label, selections[-1].size, whole.rows))
     return RoundLayerFactors.of(whole, cells)
@@ -153,7 +155,7 @@ class _Measured:
 
     Attributes:
         apart: the loss of WENS^r on every sample, [R, n]; own: that of WENS_S^r.
-        distance: ‖w_k^r − w_FMA^r‖ in the selection [K, R].
+        distance: ‖w_k^r − w_FMA^r‖ in the selection [K, R], of clients with a weight.
     """
 
     apart: Array
@@ -205,7 +207,8 @@ class _Passes:
 
 def _losses(shown: ShownOutputs, clients: torch.Tensor, y: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
     """The squared error of Σ_k p_k f_k^r on each of B samples, [R, B], of logits [K, R, B, C]."""
-    ensemble = torch.tensordot(p.to(clients.device), shown.f(clients), dims=1)
+    own = p.to(clients.device)
+    ensemble = torch.tensordot(own, unweighted_as_0(own, shown.f(clients)), dims=1)
     found: torch.Tensor = (shown.y(y) - ensemble).square().sum(-1).cpu()
     return found
 

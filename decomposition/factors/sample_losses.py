@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .gram import unweighted_as_0
+
 # Shares nearer than this are a tie: sums of the same p in another order differ by rounding.
 TIE = 1e-12
 
@@ -52,13 +54,13 @@ def split_cross_entropy(log_f: Tensor, y: Tensor, p: Tensor) -> Split:
 
     Source: Heskes, "Bias/variance decompositions for likelihood-based estimators", Neural Computation 10 (1998).
     """
-    by_draw = torch.tensordot(p, log_f, dims=1)
+    by_draw = torch.tensordot(p, unweighted_as_0(p, log_f), dims=1)
     centre = torch.log_softmax(by_draw.mean(0), dim=-1)
     # f̂ may underflow to 0; log f̂ does not, and 0 times it is 0.
     divergence = torch.einsum("bc,kbc->kb", centre.exp(), centre - log_f.mean(1))
     without = without_each(by_draw)
     return Split(
-        factors={"bias": cross_entropy(centre, y), "variance": p @ divergence},
+        factors={"bias": cross_entropy(centre, y), "variance": p @ unweighted_as_0(p, divergence)},
         left_out={
             "bias": cross_entropy(torch.log_softmax(without, dim=-1), y),
             "variance": -torch.logsumexp(without, dim=-1),

@@ -32,7 +32,8 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
     clients start from models of their own, and which has none of these, ``merged``, the mean of all of them. Of a
     personal method the clients' models are those that they use themselves; of a method of your own they are so where
     its code is given (``code={"client": FedX}``). See
-    :func:`~fedscope.decomposition.matrix.losses.losses_at` for the formulas.
+    :func:`~fedscope.decomposition.matrix.losses.losses_at` for the formulas, and
+    :func:`~fedscope.decomposition.matrix.sure.is_sure` for which clients count as surely worse.
 
     Args:
         run: ``RUN@60`` is a run with ``rounds=60``.

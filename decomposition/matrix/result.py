@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
+from .sure import is_sure
 
 #: the models of a round that all clients share, in the order of the rows; those that were recorded are there
 SERVER = ("start", "global", "averaged")
@@ -184,7 +185,8 @@ class AtHome:
 
     Attributes:
         measured: clients with samples of their own whose gain is a number.
-        worse: for whom their own model is better; surely: by more than two standard errors.
+        worse: for whom their own model is better; surely: by more than two standard errors, see
+            :func:`~fedscope.decomposition.matrix.sure.is_sure`.
         mean, stderr: of the gains over clients.
         least: the client that gains least, that is, loses most.
     """
@@ -202,11 +204,14 @@ def at_home(one: RoundMatrix) -> AtHome:
     name = f"{one.measure}_gain"
     gains = [gain for gain in one.gains_of(one.deployed) if _is_number(getattr(gain, name))]
     values = np.array([getattr(gain, name) for gain in gains])
-    errors = np.array([math.nan if (e := getattr(gain, f"{name}_stderr")) is None else e for gain in gains])
     if not gains:
         return AtHome(0, 0, 0, math.nan, math.nan, None)
     stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
-    surely = int(np.sum((values < 0) & (-values > 2 * errors)))
+    surely = sum(
+        is_sure(gain.samples, getattr(gain, name), getattr(gain, f"{name}_stderr"), of_errors=one.measure == "error")
+        for gain, value in zip(gains, values, strict=True)
+        if value < 0
+    )
     least = gains[int(values.argmin())]
     return AtHome(len(gains), int(np.sum(values < 0)), surely, float(values.mean()), stderr, least)
 

@@ -31,8 +31,9 @@ def predictors(
     predict it: cosines and sign conflicts of updates, the length that the mean keeps, the barrier between pairs of
     clients, the overlap of the layers' main directions, and the effective rank of the updates. Then the rank
     correlation of each with the gain over the rounds, with a 95 % interval; where it includes 0 the number is no better
-    than chance in this run. For the formulas see
-    :func:`~fedscope.decomposition.predictors.round_predictors.predicted_round`.
+    than chance in this run. Six numbers are tried, so one may seem better by chance in up to a quarter of runs. For the
+    formulas see :func:`~fedscope.decomposition.predictors.round_predictors.predicted_round` and
+    :func:`~fedscope.decomposition.predictors.correlation.interval`.
 
     Args:
         run: ``RUN@1-60`` is a run with ``rounds="1-60"``.

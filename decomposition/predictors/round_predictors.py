@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from ...checkpoints import Layout, Round, Weights, recorded_matrix, weighted_mean
 from ...checkpoints.models.products import Adapters
+from ...checkpoints.models.weights import taking_part
 from ...evaluation.evaluator import Evaluator, load_into
 from ...evaluation.memory import return_freed_memory
 from ...evaluation.model_replica import Replica
 from ..adapters.inner_products import differences
 from ..reaggregation.conflicts import sign_conflict
 from ..updates.adapter_products import adapter_products
-from ..updates.angles import geometry, taking_part, update_products
+from ..updates.angles import geometry, update_products
 from .result import PredictedRound
 
 #: directions of a layer's update that are compared

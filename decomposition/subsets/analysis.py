@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Unpack
+
+import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import FedscopeError, Round, Run, Weights
 from ...landscape.alignment.step import align_weights, calibration_samples, refuse_unknown_align
 from ...training.inputs.data_of import RunData, describe_sets, read_sets, sets_of_rounds, training_split
 from ...training.inputs.samples import (
@@ -154,7 +157,13 @@ def subsets(
             with work.store({**settings, "sizes": asked_sizes}, *ROUNDS) as store:
                 made = list(work.each("subsets", map(task, range(len(asked))), store))
             found = made if places is None else [one for own in made for one in own.places]
-            return Subsets(tuple(found), weights, attrs)
+            by_name = {run.name: run for run in opened}
+            words = [weights_of(by_name[one.run].round(one.round), by_name[one.run], weights) for one in found]
+            alike = weights if "recorded" not in words else "recorded" if len(set(words)) == 1 else weights
+            found = [
+                replace(one, weights=word if word != alike else "") for one, word in zip(found, words, strict=True)
+            ]
+            return Subsets(tuple(found), alike, attrs)
 
         return settings, compute
 
@@ -167,6 +176,17 @@ def subsets(
     ]
     name = f"subsets-{'-'.join(words)}"
     return one(Subsets, opened[0].path / "figures", name, prepare)
+
+
+def weights_of(round_: Round, run: Run, weights: str) -> str:
+    """Say how averages of a round weigh their clients: ``samples``, ``uniform``, or ``recorded`` where another program
+    weighed them otherwise than by their samples."""
+    from .averages import shares_of
+
+    if weights != "samples" or not run.is_foreign:
+        return weights
+    by_samples = round_.has("client_samples") and np.array_equal(shares_of(round_, "recorded"), round_.client_samples)
+    return "samples" if by_samples else "recorded"
 
 
 def models_in(sizes: Sequence[int], clients: int, subsets: int) -> int:

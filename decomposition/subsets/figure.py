@@ -203,7 +203,8 @@ def _shared(attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
     most = max(row.subsets for one in drawn for row in one.sizes)
-    how = "equal weights" if result.weights == "uniform" else "weights by samples"
+    words = {"uniform": "equal weights", "recorded": "recorded weights"}
+    how = " or ".join(dict.fromkeys(words.get(one.weights or result.weights, "weights by samples") for one in drawn))
     rounds = sorted({one.round for one in drawn})
     when = f"round {rounds[0]}: " if len(rounds) == 1 else ""
     parts = [f"{when}means over up to {most} subsets of the cohort, {how}"]

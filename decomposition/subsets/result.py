@@ -49,7 +49,8 @@ class RoundSubsets(Serializable):
 
     ``diverged``: the ids of the clients whose model holds a NaN or an infinity; so does every average with one of them,
     and where its outputs are NaN, they count as wrong. ``place``: on whose training data, ``all``, ``client-3`` or
-    ``own`` (of the members of each average); "" on a split.
+    ``own`` (of the members of each average); "" on a split. ``weights``: ``recorded`` where averages weigh clients by
+    the p that another program recorded, which are not as their samples; "" where they are as those of all rounds.
     """
 
     run: str
@@ -58,6 +59,7 @@ class RoundSubsets(Serializable):
     sizes: tuple[SizeRow, ...]
     diverged: tuple[int, ...] = ()
     place: str = ""
+    weights: str = ""
 
     @property
     def data(self) -> str:
@@ -137,7 +139,8 @@ class SubsetsAtPlaces(Serializable):
 class Subsets(TableResult):
     """Error and loss of an average by the number of models in it.
 
-    ``weights`` is ``samples`` (p proportional to the clients' numbers of samples) or ``uniform``; ``attrs`` the
+    ``weights`` is ``samples`` (p proportional to the clients' numbers of samples), ``uniform``, or ``recorded`` where
+    all rounds have the p of another program; a round's own ``weights`` are there where they differ; ``attrs`` the
     provenance: data, split, samples, seed, subsets asked for, device, versions.
 
     Raises:
@@ -181,7 +184,9 @@ class Subsets(TableResult):
 
     def rows(self) -> list[Any]:
         """BASE.subsets.csv: a row a size, empty where a value does not exist."""
-        return [[(one.run, one.round, self.weights, *astuple(row), one.place) for one, row in self.sizes()]]
+        return [
+            [(one.run, one.round, one.weights or self.weights, *astuple(row), one.place) for one, row in self.sizes()]
+        ]
 
     def head(self) -> dict[str, Any]:
         """Return the rounds, and what their rows do not say."""
@@ -228,7 +233,7 @@ class Subsets(TableResult):
 
 def _about(one: RoundSubsets) -> dict[str, Any]:
     about: dict[str, Any] = {name: getattr(one, name) for name in ("run", "round", "clients", "diverged")}
-    return about | ({"place": one.place} if one.place else {})
+    return about | {name: value for name in ("place", "weights") if (value := getattr(one, name))}
 
 
 def _of_clients(group: Sequence[RoundSubsets]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import FedscopeError, Layout, Weights
+from ...checkpoints import FedscopeError, Layout, Weights, stack
 from ...evaluation.accelerators import refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers, torch_threads
 from ...evaluation.evaluator import default_batch
@@ -55,7 +55,8 @@ def locality_gaps(
     Everything is in float64, the weights too: outputs in single precision are known to 1e-7, which is more than the
     gap of clients close together. Statistics of normalization layers (float buffers) are averaged and shrunk as
     weights are, integer ones are the first client's; with ``calibration`` every model's are measured on it instead, so
-    that f depends on the weights alone. NaN and infinite outputs stay: the gap is then nan.
+    that f depends on the weights alone. NaN and infinite outputs stay: the gap is then nan. Clients of weight 0 have no
+    part: neither in the means nor in Δ, even where they diverged.
 
     Args:
         module: the architecture; its own parameters are not used and not changed.
@@ -85,6 +86,9 @@ def locality_gaps(
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
     require_float64(compute.device, "the gap of Lemma 1")
+    if not np.all(p):
+        there = np.flatnonzero(p)
+        clients, p = stack([clients.row(int(k)) for k in there]), p[there]
     centre, n = _mean(clients, p), len(samples)
     measure = _squares_on_device if compute.is_gpu else _squares
     squared, scale = measure(module, samples, clients, p, centre, shrink, outputs, compute, progress, calibration)

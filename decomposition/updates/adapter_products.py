@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from ...checkpoints import Round
 from ...checkpoints.models.products import Adapters
+from ...checkpoints.models.weights import taking_part
 from ..adapters.inner_products import differences, inner_products
 from ..adapters.recorded_adapters import factors_of, read_parameter
-from .angles import taking_part
 
 Array = npt.NDArray[np.float64]
 

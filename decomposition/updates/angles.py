@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import ColumnChunk, Round, read_chunks
+from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...results import Serializable
 
@@ -166,15 +167,6 @@ def sketched_products(round_: Round) -> tuple[Array, int]:
         all_rows = np.vstack([rows, round_.weights[part] @ rows[part]])
         products: Array = all_rows @ all_rows.T
     return products, rows.shape[1]
-
-
-def taking_part(p: Array) -> slice | npt.NDArray[np.intp]:
-    """The clients that have a part in a mean: one of weight 0 has none, even where it diverged, as 0 · ∞ would have.
-
-    >>> taking_part(np.array([0.5, 0.5])), taking_part(np.array([0.5, 0.0, 0.5])).tolist()
-    (slice(None, None, None), [0, 2])
-    """
-    return slice(None) if np.all(p) else np.flatnonzero(p)
 
 
 def geometry(

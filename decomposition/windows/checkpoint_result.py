@@ -144,10 +144,14 @@ class CheckpointWindows(TableResult):
             if best.error_gained is not None:
                 gain = gain_words(best.error_gained, best.error_gained_stderr, 100)
                 error = f", and {gain} points of error"
-            sure = (best.gained or 0) > 1.96 * (best.gained_stderr or 0)
+            doubt = ""
+            if not best.gained_stderr:  # of one sample, or of samples that are all the same
+                doubt = "; samples say nothing of how sure that is"
+            elif not (best.gained or 0) > 1.96 * best.gained_stderr:
+                doubt = "; the interval includes 0"
             notes.append(
                 f"most gained: {gain_words(best.gained, best.gained_stderr)} by the last {best.window}, "
-                f"{best.weights}{error}{'' if sure else '; the interval includes 0'}"
+                f"{best.weights}{error}{doubt}"
             )
             notes.append(
                 f"it is the best of {len(self.means) - 1} on these samples, where it looks better than it is: measure "

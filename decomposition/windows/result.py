@@ -168,6 +168,7 @@ class WindowMeans(TableResult):
                 last = line.rounds[-1]
                 there = "is 1 global" if last == 1 else f"are {last} globals"
                 note += f"; up to round {last} there {there}: a longer window is all of them"
+            note += self._broken_words(line)
             said.append(
                 f"{line.run}, {when}: {what} of the mean of the last W globals{parts} {means}; least for {best}{note}"
             )
@@ -175,6 +176,26 @@ class WindowMeans(TableResult):
             if newest.decayed:
                 said.append(f"{line.run}@{newest.round}, {said_of_steps(newest.decayed)}")
         return "\n".join(said)
+
+    def _broken_words(self, line: WindowLine) -> str:
+        """Say which windows have a loss that is not finite, and in how many rounds: their error is that of no answer.
+
+        >>> rows = (WindowMean(1, 1, 0.5, 0.25), WindowMean(2, 2, nan, 1.0))
+        >>> one = WindowMeans((RoundMeans("fma", 9, rows),))
+        >>> one._broken_words(one.lines()[0])
+        '; the loss is not finite in 1 of 1 round (W = 2), where a model of the window or their mean has diverged'
+        """
+        own = [one for one in self.rounds if one.run == line.run]
+        lost = {window: sum(not isfinite(one.rows[i].loss) for one in own) for i, window in enumerate(line.windows)}
+        rounds = f"{len(own)} round{'s' if len(own) > 1 else ''}"
+        counts = dict.fromkeys(count for count in lost.values() if count)
+        parts = [
+            f"in {count} of {rounds} (W = {list_few([window for window, its in lost.items() if its == count])})"
+            for count in counts
+        ]
+        if not parts:
+            return ""
+        return f"; the loss is not finite {', '.join(parts)}, where a model of the window or their mean has diverged"
 
     def findings(self) -> dict[str, Any]:
         """Every round's windows, and every run's means over its rounds."""

@@ -30,7 +30,7 @@ class SlidingMeans:
     here are WIMA's own (:class:`~fedscope.training.methods.averages.wima.WIMA`): where every global from round 1 on is
     there they move with the window from there, and ``averaged`` is that of a run that was trained with it, bit for bit.
     Else a sum begins anew where a window shares no round with the last one that was asked for: the same, but for
-    rounding of the sum in float64.
+    rounding of the sum in float64. A model that was not finite is forgotten where it leaves the window.
 
     Args:
         methods: a window each.

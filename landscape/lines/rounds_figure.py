@@ -58,7 +58,7 @@ def draw_rounds(result: LayerRounds, width: float = 3.5, title: str | None = Non
             sheet.text(left, at - 0.55 * LINE, _head(end), size=SMALL)
             axes = sheet.axes(left, at, wide, high)
             image = heat_map(axes, values[i] / 10.0**power, SURFACE, hatched=True, vmin=0.0, vmax=limit / 10.0**power)
-            sure = np.argwhere(values[i] > 2 * np.nan_to_num(errors[i], nan=np.inf))
+            sure = np.argwhere(_are_sure(values[i], errors[i]))
             dots: dict[str, Any] = {"color": "black", "markeredgecolor": "white", "markeredgewidth": 0.5}
             axes.plot(sure[:, 1], sure[:, 0], "o", markersize=3, **dots)
             name_rows(axes, names, high)
@@ -78,6 +78,11 @@ def draw_rounds(result: LayerRounds, width: float = 3.5, title: str | None = Non
         return sheet.finished(said)
 
 
+def _are_sure(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Whether barriers are more than two standard errors above 0; not where there is no error, or one of 0."""
+    return np.asarray((errors > 0) & (values > 2 * errors))
+
+
 def _head(end: str) -> str:
     return f"others at {end}" if end in ("global", "start") else f"others at the {end}"
 
@@ -88,7 +93,7 @@ def _remark(result: LayerRounds, values: np.ndarray) -> str:
     if result.attrs.get("layers") == "cumulative":
         parts.append("to: all layers up to this one")
     parts.append("barrier: the highest rise above the straight line between the ends")
-    if (values > 2 * np.nan_to_num(result.values("barrier_stderr"), nan=np.inf)).any():
+    if _are_sure(values, result.values("barrier_stderr")).any():
         parts.append("dots: more than two standard errors over samples above 0")
     if not np.isfinite(values).all():
         parts.append("hatched: a loss is not finite")

@@ -439,6 +439,14 @@ def test_a_client_that_diverged_is_named_and_one_of_weight_0_has_no_part(tmp_pat
     without = record(tmp_path / "without", [(adapter(0), clients, None)], samples=[1, 0, 3])
     two = record(tmp_path / "two", [(adapter(0), [adapter(1), adapter(2)], None)], samples=[1, 3])
     assert fedscope.adapters(without).cells == fedscope.adapters(two).cells
+    from fedscope.decomposition.adapters.analysis import required_adapters
+    from fedscope.decomposition.adapters.cost import mean_models
+
+    means = [mean_models(run.round(1), required_adapters(run)) for run in (without, two)]
+    assert list(means[0]) == list(means[1])
+    for name, one in means[0].items():
+        assert np.isfinite(one.parameters).all()
+        assert np.allclose(one.parameters, means[1][name].parameters, rtol=1e-6, atol=1e-7)
 
 
 def test_several_adapters_of_one_layer_are_told_apart(tmp_path: Path) -> None:

@@ -271,6 +271,9 @@ def test_the_sentences_say_what_gains_most() -> None:
     ]
     unsure = CheckpointWindows((MEANS[0], replace(MEANS[1], gained_stderr=0.03)), ATTRS)
     assert unsure.notes()[0].endswith("; the interval includes 0")
+    for nothing in (None, 0.0):
+        without = CheckpointWindows((MEANS[0], replace(MEANS[1], gained_stderr=nothing)), ATTRS)
+        assert without.notes()[0].endswith("; samples say nothing of how sure that is")
     worse = CheckpointWindows((MEANS[0], replace(MEANS[1], gained=-0.05)), ATTRS)
     assert worse.notes() == ["no mean gains on the newest checkpoint"]
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_models import Table
 
-from fedscope.checkpoints import FedscopeError, Layout, Weights
+from fedscope.checkpoints import FedscopeError, Layout, Weights, stack
 from fedscope.decomposition import CohortDraws, RoundFactors, decompose_round
 from fedscope.decomposition.draws.divergence import diverged_rows
 from fedscope.evaluation.device import Compute
@@ -296,6 +296,30 @@ def test_a_model_that_diverged_gives_nan_and_no_error():
     assert np.isnan(result.row("closure_error").value)
     assert np.isfinite(result.row("global_loss").value)
     assert np.isfinite(result.clients[0].variance)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_client_of_weight_0_that_diverged_has_no_part(value: float) -> None:
+    """The factors are those of the cohort without it."""
+    module, samples, cohort, members = case(11, 4, 3, 20, 3)
+    p = np.array([0.5, 0.3, 0.0, 0.2])
+    for draw in cohort.draws:
+        draw.parameters[2] = value
+    there = [0, 1, 3]
+    rest = replace(
+        cohort,
+        p=p[there],
+        client_ids=cohort.client_ids[there],
+        client_samples=cohort.client_samples[there],
+        draws=[stack([draw.row(k) for k in there]) for draw in cohort.draws],
+    )
+    found = decompose(module, samples, replace(cohort, p=p), members, population=False)
+    wanted = decompose(module, samples, rest, members[there], population=False)
+    for one, other in zip(found.rows, wanted.rows, strict=True):
+        for field in ("value", "stderr_draws", "stderr_samples"):
+            own, theirs = getattr(one, field), getattr(other, field)
+            assert own == (None if theirs is None else pytest.approx(theirs, rel=1e-9, abs=1e-12)), one
+    assert np.isnan(found.clients[2].variance)
 
 
 def test_one_draw_is_refused():

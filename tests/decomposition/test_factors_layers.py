@@ -13,7 +13,7 @@ import torch
 from random_models import random_samples
 from torch import nn
 
-from fedscope.checkpoints import FedscopeError, Layout, Weights, weighted_mean
+from fedscope.checkpoints import FedscopeError, Layout, Weights, stack, weighted_mean
 from fedscope.checkpoints.models.layer_selections import Selection, selections_of
 from fedscope.decomposition import CohortDraws, RoundLayerFactors, round_factors, round_layer_factors
 from fedscope.decomposition.draws.divergence import distances
@@ -247,6 +247,20 @@ def test_a_client_that_diverged_leaves_no_number() -> None:
         found = measure(module, samples, cohort)
     assert np.isnan(found.cells[0].row("locality").value or 0.0)
     assert found.to_json()
+
+
+def test_a_client_of_weight_0_that_diverged_has_no_part() -> None:
+    module, samples, cohort = case()
+    p, there = np.array([0.5, 0.3, 0.0, 0.2]), [0, 1, 3]
+    for draw in cohort.draws:
+        draw.parameters[2, 5] = np.nan
+    rest = replace(
+        cohort, p=p[there], client_ids=np.array(there), draws=[stack([d.row(k) for k in there]) for d in cohort.draws]
+    )
+    found, wanted = (measure(module, samples, one) for one in (replace(cohort, p=p), rest))
+    for ours, theirs in zip(found.cells, wanted.cells, strict=True):
+        for one, other in zip(ours.rows, theirs.rows, strict=True):
+            assert one.value == (None if other.value is None else pytest.approx(other.value, rel=1e-7, abs=1e-10)), one
 
 
 def test_what_is_kept_of_a_round_comes_back() -> None:

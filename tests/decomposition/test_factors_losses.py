@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_models import Table
 
-from fedscope.checkpoints import FedscopeError, Layout, Weights
+from fedscope.checkpoints import FedscopeError, Layout, Weights, stack
 from fedscope.decomposition import (
     CohortDraws,
     Decomposition,
@@ -369,6 +369,25 @@ def test_a_model_that_diverged_is_nan_in_nats_and_a_wrong_answer_among_votes():
     measured = np.mean([cohort.p @ evaluator.models(draw)[1] for draw in cohort.draws])
     assert votes["client_loss"] == pytest.approx(measured, rel=1e-12)
     assert votes["bias"] + votes["variance"] == pytest.approx(measured, rel=1e-12)
+
+
+@BOTH
+def test_a_client_of_weight_0_that_diverged_has_no_part(loss):
+    """The factors are those of the cohort without it."""
+    module, samples, cohort = case(11, 4, 3, 20, 3)
+    p, there = np.array([0.5, 0.3, 0.0, 0.2]), [0, 1, 3]
+    for draw in cohort.draws:
+        draw.parameters[2] = np.nan
+    rest = replace(
+        cohort,
+        p=p[there],
+        client_ids=cohort.client_ids[there],
+        client_samples=cohort.client_samples[there],
+        draws=[stack([draw.row(k) for k in there]) for draw in cohort.draws],
+    )
+    found = values(decompose(module, samples, replace(cohort, p=p), loss))
+    for factor, value in values(decompose(module, samples, rest, loss)).items():
+        assert found[factor] == (None if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)), factor
 
 
 @pytest.mark.parametrize("voting", [(), (1,)])  # one draw's clients, so that leaving it out leaves nobody

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 from random_models import Table
+from scipy.stats import binomtest, t
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.decomposition.matrix.losses import losses_at
 from fedscope.decomposition.matrix.result import Cell, Gain, Matrix, RoundMatrix, at_home, neighbours
+from fedscope.decomposition.matrix.sure import discordant, is_sure
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
@@ -250,6 +252,44 @@ def test_the_sentence_says_for_how_many_the_average_is_worse_at_home() -> None:
     assert nothing == (
         "ima, round 4: no client has samples of its own on which its model and the global model are numbers"
     )
+
+
+@pytest.mark.same_elsewhere
+def test_the_exact_test_of_paired_errors_is_scipys_on_counts_of_samples() -> None:
+    draw = np.random.default_rng(0)
+    seen = set()
+    for _ in range(400):
+        n = int(draw.integers(1, 40))
+        d = draw.choice([-1.0, 0.0, 1.0], size=n, p=draw.dirichlet([1, 1, 0.3]))
+        mean, stderr = float(d.mean()), float(d.std(ddof=1) / np.sqrt(n)) if n > 1 else None
+        found = is_sure(n, mean, stderr, of_errors=True)
+        down, up = int((d < 0).sum()), int((d > 0).sum())
+        if stderr is not None:
+            assert discordant(n, mean, stderr) == (up, down)
+        apart = stderr is not None and abs(mean) > 2 * stderr
+        rejects = down + up > 0 and binomtest(down, down + up).pvalue <= 0.05
+        assert found == (apart and rejects)
+        seen.add((found, apart))
+    assert seen == {(True, True), (False, True), (False, False)}
+
+
+@pytest.mark.same_elsewhere
+def test_few_samples_make_nothing_sure() -> None:
+    """Two samples that agree have a standard error of 0, which says nothing."""
+    assert not is_sure(2, -1.0, 0.0, of_errors=True)
+    assert not is_sure(5, -1.0, 0.0, of_errors=True)
+    assert is_sure(6, -1.0, 0.0, of_errors=True)  # 2 / 2^6 = 3 %
+    assert not is_sure(9, -0.3, 0.0, of_errors=False)
+    for n in (2, 3, 5, 100):
+        border = t.ppf(0.975, n - 1)
+        assert not is_sure(n, -0.999 * max(2, border), 1.0, of_errors=False)
+        assert is_sure(n, -1.001 * max(2, border), 1.0, of_errors=False)
+    assert discordant(10, -0.25, 0.1) is None, "shares of pixels are no counts"
+    assert not is_sure(10, math.nan, 0.1, of_errors=True)
+    gains = [Gain(k, 0.5, "global", 2, -0.5, 0.1, -1.0, 0.0) for k in range(2)]
+    cells = tuple(Cell("global", place, 2, 1.0, 0.1, 0.5, None) for place in ("client-0", "client-1", "test"))
+    home = at_home(RoundMatrix(1, (0, 1), "global", cells, tuple(gains)))
+    assert (home.worse, home.surely) == (2, 0)
 
 
 def test_a_result_reads_back_what_it_saved(tmp_path: Path) -> None:

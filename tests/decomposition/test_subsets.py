@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from random_models import Table
 from scipy.stats import hypergeom
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, Weights, weighted_mean, write_round
 from fedscope.decomposition.subsets.averages import average_subsets, choose, shares_of, size_row, spread_sizes
 from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
@@ -361,6 +362,43 @@ def test_a_share_that_no_average_can_have_is_told_with_the_client_s_id(tmp_path:
     round_ = Round(tmp_path / "00001.h5", clients.layout, "runs/toy")
     with pytest.raises(FedscopeError, match=r"^client 11 of the cohort has the share 0 in its averages"):
         shares_of(round_, "recorded")
+
+
+@pytest.mark.parametrize("own", [{}, {"weights": {0: 10, 1: 20, 2: 270}}, {"weights": {0: 1, 1: 1, 2: 1}}])
+def test_weights_are_called_recorded_where_another_program_weighed_otherwise(own: Any, tmp_path: Path) -> None:
+    """In the table, the result and the figure; where they are as the samples, they are called samples."""
+    torch.manual_seed(0)
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+    net, data = torch.nn.Linear(4, 3), (x, np.arange(30) % 3)
+    models = {k: {name: value + k for name, value in net.state_dict().items()} for k in range(3)}
+    samples = {0: 10, 1: 20, 2: 270}
+    share = np.array(list({**samples, **own.get("weights", {})}.values()), float)
+    share /= share.sum()
+    mean = {name: sum(float(p) * models[k][name] for k, p in enumerate(share)) for name in models[0]}
+    with fedscope.Recorder(tmp_path / "run", data=(data, data), model=net) as recorder:
+        recorder.round(start=net.state_dict(), clients=models, samples=samples, global_=mean, **own)
+    word = "recorded" if own.get("weights", {}).get(0) == 1 else "samples"
+    made = fedscope.subsets(tmp_path / "run", model=net)
+    assert made.weights == word
+    made.save(tmp_path / "s")
+    table = csv.DictReader((tmp_path / "s.subsets.csv").read_text(encoding="utf-8").splitlines())
+    assert {row["weights"] for row in table} == {word}
+    assert Subsets.load(tmp_path / "s") == made
+    uniform = fedscope.subsets(tmp_path / "run", model=net, weights="uniform")
+    assert uniform.weights == "uniform"
+    if word == "recorded":  # the numbers were those of the recorded weights
+        assert made.rounds[0].sizes[-1].loss_mean == uniform.rounds[0].sizes[-1].loss_mean
+    shown = words(made.figure()).replace("\n", " ")
+    assert ("recorded weights" if word == "recorded" else "weights by samples") in shown
+
+
+def test_a_table_says_of_each_round_how_it_was_weighed(tmp_path: Path) -> None:
+    mixed = result(falling(), replace(falling("mine"), weights="recorded"))
+    mixed.save(tmp_path / "m")
+    table = csv.DictReader((tmp_path / "m.subsets.csv").read_text(encoding="utf-8").splitlines())
+    assert {(row["run"], row["weights"]) for row in table} == {("ima", "samples"), ("mine", "recorded")}
+    assert Subsets.load(tmp_path / "m") == mixed
+    assert "weights by samples or recorded weights" in words(mixed.figure()).replace("\n", " ")
 
 
 def test_the_smallest_results_can_be_drawn_and_none_cannot(tmp_path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 from torch import nn
 
-from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights
+from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights, stack
 from fedscope.decomposition import CohortDraws
 from fedscope.decomposition.theory.fedswa import bound_factor, said_of_bound
 from fedscope.decomposition.theory.lemma1 import Gap, fit_slope, local_slopes
@@ -854,6 +854,19 @@ def test_clients_that_diverged_have_no_gap_and_no_warning(value: float) -> None:
     for one in locality_gaps(module, samples(20, 4), own, np.full(3, 1 / 3), round=4, shrink=(1.0, 0.5)):
         assert not one.finite
         assert not one.counts
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [math.nan, 1e9])
+def test_a_client_of_weight_0_has_no_part_in_the_gap(value: float) -> None:
+    module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    own = clients(module, 4)
+    for values in (own.parameters, *(each for each in own.buffers.values() if each.dtype.kind == "f")):
+        values[1] = value
+    rest = stack([own.row(k) for k in (0, 2, 3)])
+    found = locality_gaps(module, samples(20, 4), own, np.array([0.5, 0.0, 0.3, 0.2]), round=4)
+    assert found == locality_gaps(module, samples(20, 4), rest, P3, round=4)
+    assert found[0].finite
 
 
 def test_clients_without_a_finite_variance_are_named_instead_of_asking_for_more_clients() -> None:

@@ -117,6 +117,43 @@ def test_buffers_and_any_rounds_are_wimas_however_little_is_held(
             assert_same(model, averaged.weights)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("without", [(), (1,)])
+def test_a_window_of_finite_models_is_finite_whatever_came_before(tmp_path: Path, without: Sequence[int]) -> None:
+    """Whether all globals are there, so that sums move from round 1 on, or not."""
+    ids, p = np.arange(2), np.array([0.5, 0.5])
+    with RunWriter.create(tmp_path / "run", {"layout": LAYOUT.to_json(), "source": "mine"}, None, None) as writer:
+        for t in range(1, 13):
+            end = row(t)
+            if t == 4:
+                end.parameters[1] = np.inf
+            shown = None if t in without else end
+            writer.write(RoundRecord(t, row(t), stack([row(t), row(t)]), shown, None, ids, ids + 1, ids, p, p))
+    means = sliding_of(Run.open(tmp_path / "run"), range(8, 13), (2, 5))
+    for t in range(8, 13):
+        for window, found in zip((2, 5), means.at(t)[1:], strict=True):
+            held = range(t - window + 1, t + 1)
+            assert np.isfinite(found.parameters).all() == (4 not in held)
+            if 4 not in held:
+                mean = np.mean([row(s).parameters.astype(np.float64) for s in held], axis=0)
+                np.testing.assert_allclose(found.parameters, mean, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.same_elsewhere
+def test_a_window_that_holds_a_model_that_diverged_says_so() -> None:
+    def one(t: int, *losses: float) -> RoundMeans:
+        rows = (WindowMean(w, w, x, 0.25 if math.isfinite(x) else 1.0) for w, x in zip((1, 2, 5), losses, strict=True))
+        return RoundMeans("fma", t, tuple(rows))
+
+    whole = WindowMeans((one(8, 0.5, 0.5, 0.5), one(9, 0.5, 0.5, 0.5)))
+    assert "not finite" not in whole.summary()
+    some = WindowMeans((one(8, 0.5, math.nan, math.nan), one(9, 0.5, 0.5, math.inf)))
+    assert some.summary().endswith(
+        "; the loss is not finite in 1 of 2 rounds (W = 2), in 2 of 2 rounds (W = 5), where a model of the window or "
+        "their mean has diverged"
+    )
+
+
 @pytest.mark.parametrize("asked", [[15], [9, 10, 15], [12, 13, 14, 15], [9, 15]])
 def test_where_early_globals_are_missing_they_are_the_means_of_the_windows(
     tmp_path: Path, asked: list[int], close: Any

@@ -12,6 +12,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.hdf5_validation import DamagedError
+from ...checkpoints.models.weights import taking_part
 from ...checkpoints.recorder.stored_data import KEPT, read_kept
 from ...checkpoints.rounds.metrics import MetricRows, read_rows
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
@@ -357,9 +358,10 @@ def sketch_contradictions(round_: Round, *, is_mean: bool) -> Iterator[str]:
     if is_mean and {"start", "global"} <= whole.keys():
         with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged
             step, updates = whole["global"] - whole["start"], rows.astype(np.float64)
-            away = float(np.linalg.norm(step - round_.weights @ updates))
+            part = taking_part(round_.weights)
+            away = float(np.linalg.norm(step - round_.weights[part] @ updates[part]))
             size = sum(float(np.linalg.norm(one)) for one in whole.values())
-            size += float(round_.weights @ np.linalg.norm(updates, axis=1))
+            size += float(round_.weights[part] @ np.linalg.norm(updates[part], axis=1))
         if away > _SKETCH_TOLERANCE * size:
             share = away / max(float(np.linalg.norm(step)), np.finfo(np.float64).tiny)
             yield (

@@ -469,6 +469,24 @@ def test_contraction_is_what_mixing_does_to_distances() -> None:
     assert Mixing("unknown", None, None).contraction is None
 
 
+@pytest.mark.parametrize("stay", [1, 2, 3, 5])
+def test_contraction_is_not_exceeded_where_nodes_leave(stay: int) -> None:
+    """Distances are root mean squares, over C nodes before and over the S that stay after: as it reaches it."""
+    rng = np.random.default_rng(stay)
+    matrix = rng.dirichlet(np.ones(6), size=stay)
+    matrix[:2] = np.eye(6)[:2][:stay]  # two keep theirs
+    said = Mixing("given", matrix, None).contraction
+    assert said is not None
+    greatest = 0.0
+    centred = np.eye(6) - 1 / 6
+    worst = np.linalg.svd((matrix - matrix.mean(axis=0)) @ centred)[2][0]
+    for w in (worst[:, None], *rng.normal(size=(20, 6, 50)) * 10.0 ** rng.normal(size=(20, 6, 1))):
+        before, after = (np.sqrt(((v - v.mean(axis=0)) ** 2).sum() / len(v)) for v in (w, matrix @ w))
+        assert after <= said * before * (1 + 1e-9)
+        greatest = max(greatest, after / before)
+    assert greatest == pytest.approx(said, abs=1e-9)
+
+
 def test_recording_a_round_with_one_start_says_nothing_new(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

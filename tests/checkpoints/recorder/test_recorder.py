@@ -289,6 +289,36 @@ def test_a_wrong_sign_and_statistics_that_are_not_averaged_are_said_at_once(tmp_
     assert step.statistics == 1
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_statistics_that_are_averaged_and_rounded_are_averaged(tmp_path: Path, dtype: str) -> None:
+    """The exact weighted mean in a type of few digits; a client without a weight may have diverged."""
+    torch = pytest.importorskip("torch")
+    kind, draw = getattr(torch, dtype), torch.Generator().manual_seed(0)
+
+    def one(**changes: Any) -> dict[str, Any]:
+        weight = torch.randn(64, generator=draw)
+        return {"w": weight.to(kind), "norm.running_var": (1 + torch.rand(8, generator=draw)).to(kind)} | changes
+
+    net = torch.nn.Module()
+    net.w = torch.nn.Parameter(torch.zeros(64))
+    net.norm = torch.nn.Module()
+    net.norm.register_buffer("running_var", torch.ones(8))
+    start, clients, p = one(), {k: one() for k in range(4)}, np.array([0.1, 0.2, 0.3, 0.4])
+    clients[4] = {name: torch.full_like(value, torch.nan) for name, value in start.items()}
+    mean = {name: sum(float(p[k]) * clients[k][name].double() for k in range(4)).to(kind) for name in start}
+    weights = {**dict(enumerate(p.tolist())), 4: 0.0}
+    for name, end, lacking in (
+        ("averaged", mean, 0),
+        ("kept", mean | {"norm.running_var": start["norm.running_var"]}, 1),
+    ):
+        with Recorder(tmp_path / name, model=net.to(kind)) as recorder, warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            step = recorder.round(start=start, clients=clients, weights=weights, global_=end)
+        assert step is not None
+        assert (step.rule, step.statistics) == (Rule.MEAN, lacking)
+        assert any("statistics were not averaged" in str(one.message) for one in told) == bool(lacking)
+
+
 def test_rounds_of_one_server_are_one_sentence_whatever_is_left() -> None:
     def rows(*steps: ServerStep) -> dict[int, Any]:
         return {t: step.metrics() for t, step in enumerate(steps, start=1)}

@@ -57,6 +57,26 @@ def test_drift_is_that_of_the_whole_updates_in_any_blocks(clients: int, size: in
     assert found == pytest.approx(want, rel=1e-9, abs=1e-12, nan_ok=True)
 
 
+@settings(max_examples=30, deadline=None)
+@given(value=st.sampled_from([math.nan, math.inf]), place=st.integers(0, 3), seed=st.integers(0, 99))
+def test_a_client_of_weight_0_that_diverged_has_no_part_in_sums_with_p(value: float, place: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    start, end = draw.normal(size=(2, 7)).astype(np.float32)
+    rows, p = draw.normal(size=(3, 7)).astype(np.float32), draw.dirichlet(np.ones(3))
+    sound = drift_in([(start, rows, end)], p)
+    lost = np.insert(rows, place, value, axis=0)
+    found = drift_in([(start, lost, end)], np.insert(p, place, 0.0))
+    for name in ("norm", "mean_norm", "kept", "distance", "step"):
+        assert found[f"drift_{name}"] == pytest.approx(sound[f"drift_{name}"], rel=1e-12)
+    assert math.isnan(found["drift_cosine"])
+    signs = np.sign(lost.astype(float) - start)  # NaN has none
+    torn = [(column < 0).any() and (column > 0).any() for column in signs.T]
+    assert found["drift_conflict"] == pytest.approx(np.mean(torn))
+    heavy = drift_in([(start, lost, end)], np.full(4, 0.25))
+    assert not math.isfinite(heavy["drift_norm"])
+    assert math.isnan(heavy["drift_conflict"])
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(Config.read(TABLES), tmp_path_factory.mktemp("drift") / "run")

@@ -93,3 +93,10 @@ def test_barriers_that_are_surely_above_0_have_a_dot_and_errors_are_said() -> No
     assert dots == [[(0, 0), (0, 1), (1, 1)], [(0, 0)]]
     assert "dots: more than two standard errors" in " ".join(text.get_text() for text in figure.texts)
     assert "dots" not in " ".join(text.get_text() for text in rounds([[0.6, 0.4, 0.2]]).figure().texts)
+
+
+def test_an_error_of_0_makes_no_barrier_sure() -> None:
+    """It is that of samples that are all alike."""
+    figure = rounds([[0.6, 0.4, 0.2]], error=0.0).figure()
+    assert [len(axes.lines[0].get_xydata()) for axes in figure.axes[:2]] == [0, 0]
+    assert "dots" not in " ".join(text.get_text() for text in figure.texts)

@@ -7,6 +7,7 @@ import re
 import shutil
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -22,7 +23,7 @@ from fedscope.checkpoints.rounds.retention import draw_kept_clients, size_on_dis
 from fedscope.checkpoints.rounds.verify import check_round
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, merge, preset, resume, train
-from fedscope.training.loop.verify_run import check_run
+from fedscope.training.loop.verify_run import check_run, sketch_contradictions
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -327,6 +328,24 @@ def test_what_contradicts_itself_is_found_without_checksums(
     faults = [f"{file}: {what}" for file, what in check_run(copy).faults]
     if said:
         assert any(re.match(rf"rounds/00002\.h5: .*{said}", fault) for fault in faults), faults
+
+
+def test_a_mean_is_looked_at_where_a_client_of_weight_0_diverged() -> None:
+    def contradictions(end: list[float]) -> list[str]:
+        sketches = np.array([[1, 2], [3, 4], [np.nan, 0]], np.float32)
+        whole = {"start": np.zeros(2), "global": np.array(end)}
+        known = {"models": (), "has_sketch": True, "has_clients": False, "whole_sketches": tuple(whole)}
+        round_: Any = SimpleNamespace(
+            **known,
+            sketch=lambda: sketches,
+            whole_sketch=whole.__getitem__,
+            weights=np.array([0.5, 0.5, 0.0]),
+        )
+        return list(sketch_contradictions(round_, is_mean=True))
+
+    assert contradictions([2.0, 3.0]) == []
+    (said,) = contradictions([2.0, 4.0])
+    assert said.startswith("global is not the mean of its clients with the weights p, as their sketches have it")
 
 
 def test_a_row_that_changed_is_found_by_its_checksum(runs: tuple[Run, Run], tmp_path: Path) -> None:

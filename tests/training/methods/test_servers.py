@@ -269,3 +269,6 @@ def test_small_updates_of_great_weights_are_not_rounded_away() -> None:
     expected = (0.3 * 1 + 0.6 * 2) / 16
     np.testing.assert_allclose(weighted_update(start, clients, np.array([0.1, 0.3, 0.6])), expected, rtol=1e-14)
     np.testing.assert_allclose(mean_update(start, clients), 1 / 16, rtol=1e-14)
+    lost = Weights(layout(), np.vstack([clients.parameters, np.full((1, 12), np.nan, np.float32)]), {})
+    found = weighted_update(start, lost, np.array([0.1, 0.3, 0.6, 0.0]))
+    assert found.tolist() == weighted_update(start, clients, np.array([0.1, 0.3, 0.6])).tolist()

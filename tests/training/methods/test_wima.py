@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def row(t: int) -> Weights:
     return Weights(LAYOUT, random.normal(size=LAYOUT.size).astype(np.float32), buffers)
 
 
-def played(method: WIMA, rounds: int) -> list[Weights]:
+def played(method: WIMA, rounds: int, row: Callable[[int], Weights] = row) -> list[Weights]:
     """``averaged`` of each round."""
     state: Any = {}
     out = []
@@ -69,6 +70,54 @@ def test_a_sum_that_moves_for_long_stays_the_sum(close: Any) -> None:
     last = played(WIMA(window=7), 600)[-1]
     expected = np.mean([row(t).parameters.astype(np.float64) for t in range(594, 601)], axis=0)
     close(last.parameters, expected, 2e-7)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e30])
+@pytest.mark.parametrize("where", [slice(None), slice(2, 4)])
+def test_a_model_that_diverged_is_forgotten_with_its_window(value: float, where: slice, close: Any) -> None:
+    """∞ − ∞ would stay for ever, and 10^30 + x − 10^30 is not x."""
+
+    def spoiled(t: int) -> Weights:
+        own = row(t)
+        if t in (3, 4):
+            own.parameters[where] = value
+            own.buffers["norm.running_mean"][0] = value
+        return own
+
+    window, sound = 4, played(WIMA(window=4), 14)
+    found = played(WIMA(window=window), 14, spoiled)
+    for t, own in enumerate(found, 1):
+        if t in range(3, 4 + window):  # it holds one, and says so
+            assert not (np.abs(own.parameters[where]) < 1e29).any()
+            continue
+        rows = np.stack([row(s).parameters for s in range(max(1, t - window + 1), t + 1)])
+        close(own.parameters, rows.astype(np.float64).mean(axis=0), 2e-7)
+        close(own.buffers["norm.running_mean"], sound[t - 1].buffers["norm.running_mean"], 2e-7)
+
+
+def test_a_sum_of_finite_models_moves_as_it_did_bit_for_bit() -> None:
+    """+ the newest, − the one that leaves: runs that are resumed or asked again have the bits that they had."""
+    total = np.zeros(LAYOUT.size)
+    for t, own in enumerate(played(WIMA(window=3), 30), 1):
+        total = total + row(t).parameters.astype(np.float64)
+        if t > 3:
+            total = total + -1.0 * row(t - 3).parameters.astype(np.float64)
+        assert own.parameters.tobytes() == (total / min(t, 3)).astype(np.float32).tobytes()
+
+
+def test_a_run_that_diverged_for_good_reads_no_window_in_each_round() -> None:
+    read: list[int] = []
+
+    def lost(t: int) -> Weights:
+        read.append(t)
+        own = row(t)
+        if t > 2:
+            own.parameters[:] = np.nan
+        return own
+
+    played(WIMA(window=5), 20, lost)
+    assert len(read) < 2 * 20 + 5  # the newest and the one that leaves
 
 
 def test_equation_six_gives_the_average_from_the_updates_alone(close: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from ...build import ModelInfo
     from ...config.config import Config
 
+#: times the largest number of the sum: a larger one that leaves the window took digits of float32 with it
+SPOILS = 2.0**20
+
 
 @dataclass(frozen=True)
 class WIMA(AverageMethod):
@@ -29,7 +33,9 @@ class WIMA(AverageMethod):
 
     The sum over the window is kept in float64 and moves with it: + ``global``_t - ``global``_{t-W}, so a window of any
     width costs one model of memory and one read a round. Its rounding error is some 1e-16 of a parameter a round, far
-    below that of float32.
+    below that of float32. Where a model that leaves was not finite, or 2^20 times larger than the sum, the sum is
+    formed anew: ∞ − ∞ is no number, and what is added to 10^30 is lost. A window of finite models is finite, whatever
+    came before it.
 
     A note on rates: the paper's baseline is FedJAX. A table that compares with it says to which form of momentum each
     rate belongs: steps of v ← βv + g, the form here, are 1/(1 − β) times as long as those of v ← βv + (1 − β)g at the
@@ -72,9 +78,15 @@ class WIMA(AverageMethod):
 
     def moved(self, state: State, round: int, global_: Weights, history: History) -> State:
         """The sum over the window of round t, from that of the round before."""
-        total = _plus(state, global_, 1.0)
+        total: State = _plus(state, global_, 1.0)
         if round > self.window:
-            total = _plus(total, history.row(round - self.window), -1.0)
+            gone = history.row(round - self.window)
+            total = _plus(total, gone, -1.0)
+            if _is_spoiled(total, gone, global_):
+                total = {}
+                for t in range(round - self.window + 1, round):
+                    total = _plus(total, history.row(t), 1.0)
+                total = _plus(total, global_, 1.0)
         return total
 
     def members(self, round: int) -> tuple[int, ...]:
@@ -117,12 +129,40 @@ class WIMA(AverageMethod):
 
 def _plus(total: State, model: Weights, sign: float) -> dict[str, np.ndarray]:
     """The sums with a model added: of its parameters, and of its buffers that are no whole numbers."""
+    add: Callable[[str], np.ndarray | float] = lambda name: total.get(name, 0.0)  # noqa: E731
+    with np.errstate(invalid="ignore", over="ignore"):  # of models that diverged
+        return {name: add(name) + sign * values.astype(np.float64) for name, values in _parts(model).items()}
+
+
+def _parts(model: Weights) -> dict[str, np.ndarray]:
+    """What is summed of a model, by the sum's name."""
     parts = {"sum": model.parameters}
     for name, values in model.buffers.items():
         if np.issubdtype(values.dtype, np.floating):
             parts[f"sum:{name}"] = values
-    add: Callable[[str], np.ndarray | float] = lambda name: total.get(name, 0.0)  # noqa: E731
-    return {name: add(name) + sign * values.astype(np.float64) for name, values in parts.items()}
+    return parts
+
+
+def _is_spoiled(total: State, gone: Weights, newest: Weights) -> bool:
+    """Whether a sum has lost what the window holds, because of the model that has left it.
+
+    Not where the newest is not finite in the same places, as after a run that diverged for good: there is nothing to be
+    saved, and all rows of the window would be read in each round.
+    """
+    new = _parts(newest)
+    for name, values in _parts(gone).items():
+        left = _largest(values)
+        if not isfinite(left):
+            if np.isfinite(new[name][~np.isfinite(values)]).any():
+                return True
+        elif left > SPOILS * _largest(total[name]):  # False where a model in the window is not finite
+            return True
+    return False
+
+
+def _largest(values: np.ndarray) -> float:
+    """max |x|; not finite where a number is not."""
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
 PROVIDES = WIMA

@@ -37,10 +37,12 @@ def weighted_update(start: Weights, clients: Weights, weights: np.ndarray) -> np
     """Σ_i weights_i Δ_i, [P] in float64: with p the mean update Δ̄.
 
     Differences are taken before they are added up, so that clients who have not moved move nothing, whatever the
-    weights add up to.
+    weights add up to. One of weight 0 has no part, even where it diverged.
     """
     total = np.zeros(start.parameters.shape, np.float64)
     for weight, update in zip(weights, updates(start, clients), strict=True):
+        if weight == 0:
+            continue
         update *= weight
         total += update
     return total
