@@ -245,7 +245,7 @@ class Layout:
         return None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Weights:
     """One model, or the models of C clients.
 
@@ -260,6 +260,11 @@ class Weights:
     layout: Layout
     parameters: np.ndarray
     buffers: dict[str, np.ndarray]
+
+    def __repr__(self) -> str:
+        """Its size; the numbers of a model fill a notebook."""
+        count = f"{len(self)} models" if self.parameters.ndim == 2 else "one model"
+        return f"Weights({count}, {self.layout.size:,} parameters, {len(self.buffers)} buffers; .arrays() by name)"
 
     def __len__(self) -> int:
         """C; 1 for one model."""

@@ -36,7 +36,8 @@ def lost_between(run: Run, start: ModelTensors) -> str:
         return ""
     return (
         f"start is not the model that round {last.number} has made, as in rounds before; rounds between them are not "
-        "recorded, or the loop goes on from another model: begin at Run.round('last').read('global') to leave no gap"
+        "recorded, or the loop goes on from another model: begin at "
+        f"fedscope.Run.open({str(run.path)!r}).round('last').read('global').arrays() to leave no gap"
     )
 
 

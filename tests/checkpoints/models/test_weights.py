@@ -174,3 +174,13 @@ def test_delta_codes_small_steps_of_either_sign_as_small_numbers():
     clients = np.nextafter(start, np.float32([2, 0, -3]))
     assert encode(start, clients).tolist() == [2, 1, 2]
     assert encode(start.astype(float), clients.astype(float)).dtype == np.float64
+
+
+def test_a_model_is_shown_by_its_size() -> None:
+    """Not by its numbers, which fill a notebook."""
+    layout = Layout.of(torch.nn.BatchNorm1d(2))
+    one = Weights(layout, np.arange(4, dtype=np.float32), {name: np.zeros(2) for name in ("a", "b", "c")})
+    assert repr(one) == "Weights(one model, 4 parameters, 3 buffers; .arrays() by name)"
+    assert repr(stack([Weights(Layout.of(torch.nn.Linear(1, 1)), np.ones(2, np.float32), {})] * 3)).startswith(
+        "Weights(3 models, 2 parameters, 0 buffers"
+    )
