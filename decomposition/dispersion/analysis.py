@@ -14,8 +14,8 @@ from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.layers import named_parameters
 from ...evaluation.device import Compute
 from .dispersion import refuse_rate
-from .layer_maps import LayerMap, count_clients
 from .result import Dispersion, RoundDispersion
+from .skew_maps import LayerMap, count_clients
 
 
 @analysis
@@ -140,7 +140,7 @@ def maps_of(
     deep: dict[str, tuple[Run, int]], rounds: Sequence[RoundDispersion], layers: Sequence[str]
 ) -> tuple[LayerMap, ...]:
     """Return the layers asked for, or else the most skewed one of the first run, in the rounds of ``deep``."""
-    from .layer_maps import map_layer
+    from .skew_maps import map_layer
 
     if not deep:
         return ()

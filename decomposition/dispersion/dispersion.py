@@ -12,9 +12,9 @@ import numpy as np
 from ...checkpoints import ColumnChunk, FedscopeError, Round, read_chunks
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...training.methods.shared.micro_classes import TINY, high_entries
-from .layer_maps import NUMBERS, count_clients
 from .result import WHOLE, LayerDispersion, RoundDispersion
-from .statistics import FEWEST, HAIR, Array, ColumnMoments, column_moments, count_skewed, critical_skewness
+from .skew_maps import NUMBERS, count_clients
+from .statistics import FEWEST, ROUNDING_MARGIN, Array, ColumnMoments, column_moments, count_skewed, critical_skewness
 
 #: FedSA's, for cv scaled over a layer
 CV_THRESHOLD = 0.2
@@ -190,7 +190,7 @@ class Layer:
             counts.skewness, counts.kurtosis = float(skewness.sum()), added
         if clients >= FEWEST:
             # a hair less than the critical value, so that rounding leaves none of them out
-            counts.extreme = [skewness[skewness >= (1 - HAIR) * critical_skewness(fdr, clients)]]
+            counts.extreme = [skewness[skewness >= (1 - ROUNDING_MARGIN) * critical_skewness(fdr, clients)]]
         return counts
 
     def add(self, start: int, counts: LayerSums) -> bool:

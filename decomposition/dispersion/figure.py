@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .layer_maps import Cells, LayerMap, SkewHistogram
     from .result import Dispersion, RoundDispersion
+    from .skew_maps import Cells, LayerMap, SkewHistogram
 
 # Inches. A layer where they are few, and all of them at most; between panels, the colour bar and its numbers.
 LAYER, MOST, COLUMN_GAP, GAP, BAR, BAR_LABELS = 0.145, 3.4, 0.1, 0.07, 0.09, 0.52

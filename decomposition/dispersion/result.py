@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError
 from ...results import Serializable, Table, TableResult, number
-from .layer_maps import Cells, LayerMap, SkewHistogram
+from .skew_maps import Cells, LayerMap, SkewHistogram
 from .statistics import FEWEST
 
 if TYPE_CHECKING:

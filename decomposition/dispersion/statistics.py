@@ -25,7 +25,7 @@ GPU_NUMBERS = 2**20
 #: clients from which on the test exists
 FEWEST = 8
 #: by how much less than a critical value counts as at it, so that rounding leaves nothing out
-HAIR = 1e-9
+ROUNDING_MARGIN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +215,7 @@ def count_skewed(extreme: Array, clients: int, tested: int, fdr: float) -> int:
         if not len(extreme):
             return 0
         level = fdr * len(extreme) / tested
-        extreme = extreme[extreme >= (1 - HAIR) * critical_skewness(level, clients)]
+        extreme = extreme[extreme >= (1 - ROUNDING_MARGIN) * critical_skewness(level, clients)]
     return count_rejections(skewness_p_values(extreme, clients), tested, fdr)
 
 

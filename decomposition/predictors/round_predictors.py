@@ -93,7 +93,7 @@ def predicted_round(
         "conflict": nan if conflict is None else conflict,
         "barrier": barrier,
         "overlap": subspace_overlap(round_.read("start"), clients, nexts, adapters),
-        "rank": effective_rank(products[:count, :count]) / count,
+        "rank": directions_of_updates(products[:count, :count]) / count,
     }
     return PredictedRound(
         run,
@@ -105,11 +105,11 @@ def predicted_round(
     )
 
 
-def effective_rank(products: npt.NDArray[np.float64]) -> float:
+def directions_of_updates(products: npt.NDArray[np.float64]) -> float:
     """exp(−Σ q log q) of the eigenvalues' shares q (Roy and Vetterli, EUSIPCO 2007): how many directions the updates
     have, 1 to C; NaN where none has moved.
 
-    >>> effective_rank(np.eye(3)), effective_rank(np.ones((3, 3)))
+    >>> directions_of_updates(np.eye(3)), directions_of_updates(np.ones((3, 3)))
     (3.0, 1.0)
     """
     if not np.isfinite(products).all() or not products.any():

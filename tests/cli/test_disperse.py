@@ -138,7 +138,7 @@ def test_names_are_no_mathematics_and_never_too_long(runs: Path, said: Any) -> N
 
 def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose finished rounds an interrupted one does not take over."""
-    import fedscope.decomposition.dispersion.layer_maps as package
+    import fedscope.decomposition.dispersion.skew_maps as package
 
     def stopping(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

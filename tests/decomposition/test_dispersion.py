@@ -17,8 +17,8 @@ from scipy import stats
 
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, TensorEntry, Weights, write_round
 from fedscope.decomposition.dispersion.dispersion import disperse_round
-from fedscope.decomposition.dispersion.layer_maps import map_layer
 from fedscope.decomposition.dispersion.result import WHOLE, Dispersion, LayerDispersion, RoundDispersion
+from fedscope.decomposition.dispersion.skew_maps import map_layer
 from fedscope.decomposition.dispersion.statistics import (
     column_moments,
     count_rejections,
@@ -450,7 +450,7 @@ def test_limits_come_from_parameters_evenly_spread(tmp_path: Path, monkeypatch: 
 
 
 def test_the_expected_histogram_is_that_of_normal_values() -> None:
-    from fedscope.decomposition.dispersion.layer_maps import expected_shares, skew_edges
+    from fedscope.decomposition.dispersion.skew_maps import expected_shares, skew_edges
 
     # of three values skewness has a distribution in closed form: g = sin(3 φ)/√2 with φ uniform
     edges = skew_edges(3)

@@ -36,7 +36,7 @@ from fedscope.decomposition.predictors.result import (
     correlations_of,
 )
 from fedscope.decomposition.predictors.round_predictors import (
-    effective_rank,
+    directions_of_updates,
     main_directions,
     predicted_round,
     subspace_overlap,
@@ -162,8 +162,8 @@ def test_ranks_and_effective_ranks() -> None:
     y[:5] = y[5:10]  # ties
     assert rank_correlation(x, y) == pytest.approx(spearmanr(x, y).statistic)
     assert math.isnan(rank_correlation(np.ones(6), x[:6]))
-    assert effective_rank(np.diag([1.0, 1.0, 0.0])) == pytest.approx(2)
-    assert math.isnan(effective_rank(np.zeros((3, 3))))
+    assert directions_of_updates(np.diag([1.0, 1.0, 0.0])) == pytest.approx(2)
+    assert math.isnan(directions_of_updates(np.zeros((3, 3))))
 
 
 @pytest.mark.same_elsewhere

@@ -343,19 +343,6 @@ def _list_cohorts(run: Run, plan: _Plan) -> dict[int, list[int]]:
     return {t: run.round(t).client_ids.tolist() for t, names in plan.asked.items() if set(CLIENTS) & set(names)}
 
 
-class _Lazy(Sequence[Weights]):
-    """Models that are read when their turn comes."""
-
-    def __init__(self, count: int, read: Callable[[int], Weights]) -> None:
-        self._count, self._read = count, read
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._read(i)
-
-
 def _measure_models(
     evaluator: Evaluator, run: Run, models: Sequence[tuple[int, str]]
 ) -> Iterator[tuple[tuple[int, str], float, float]]:
@@ -375,6 +362,7 @@ def _measure_clients(
     run: Run, plan: _Plan, make: Callable[[], Evaluator]
 ) -> Iterator[tuple[int, dict[str, float], int]]:
     """Yield of each round mean and deviation of its clients' errors, and how many clients these are."""
+    from ...evaluation.lazy_models import LazyModels
     from .metrics import summarize_errors
 
     evaluator: Evaluator | None = None
@@ -385,7 +373,7 @@ def _measure_clients(
         def read(i: int, round_: Round = round_, ids: list[int] = ids) -> Weights:
             return round_.client(ids[i])
 
-        _, errors = evaluator.models(_Lazy(len(ids), read))
+        _, errors = evaluator.models(LazyModels(len(ids), read))
         yield t, dict(zip(CLIENTS, map(float, summarize_errors(errors)), strict=True)), len(ids)
 
 

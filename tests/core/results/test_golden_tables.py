@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.decomposition.dispersion.layer_maps import Cells, LayerMap, SkewHistogram
 from fedscope.decomposition.dispersion.result import Dispersion, LayerDispersion, RoundDispersion
+from fedscope.decomposition.dispersion.skew_maps import Cells, LayerMap, SkewHistogram
 from fedscope.decomposition.embedding.result import Embedding
 from fedscope.decomposition.embedding.shown_models import Point
 from fedscope.decomposition.factors.result import Decomposition, RunFactors
