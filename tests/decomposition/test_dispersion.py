@@ -374,7 +374,7 @@ def test_what_few_clients_cannot_say_is_said(tmp_path: Path) -> None:
 
 
 def test_a_map_counts_every_parameter_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.decomposition.dispersion import layer_maps as maps
+    from fedscope.decomposition.dispersion import skew_maps as maps
 
     values = matrix(10, 5_000)
     round_ = recorded(tmp_path, values, flat(5_000))
@@ -438,7 +438,7 @@ def test_a_map_needs_three_clients_and_a_layer_that_exists(tmp_path: Path) -> No
 
 
 def test_limits_come_from_parameters_evenly_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedscope.decomposition.dispersion import layer_maps as maps
+    from fedscope.decomposition.dispersion import skew_maps as maps
 
     round_ = recorded(tmp_path, matrix(10, 5_000), flat(5_000))
     monkeypatch.setattr(maps, "NUMBERS", 170)
