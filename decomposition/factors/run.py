@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
 from ...analysis.runs import (
@@ -112,11 +112,14 @@ class DecompositionRequest:
     ) -> Decomposed:
         from ...training import error_curves
         from .. import Decomposition, LayerDecomposition, RunFactors, RunLayerFactors
+        from .tasks import refuse_other_task
 
         if self.draws.kind == "local":
             for group in groups:  # before anything is measured; a result that is there needs no code
                 refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed)
         dataset = dataset_of(self.runs, self.source)
+        measured_on = dataset.samples(cast(Any, self.source.split))  # what replays would be for is said before them
+        refuse_other_task(measured_on.task, measured_on.label, self.loss)
         modules = [module_for(group.run, self.source, dataset) for group in groups]
         statistics = [measured_statistics(module, dataset, self.source, self.normalization) for module in modules]
         own = {group.run.path: module for group, module in zip(groups, modules, strict=True)}
