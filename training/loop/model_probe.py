@@ -66,7 +66,8 @@ class ModelProbe:
                 f"--server fisher draws labels from the model, and the task {task.name} has no labels; give --set "
                 "server.labels=data"
             )
-        total, counts = np.zeros(model.layout.size), np.ones(len(self._samples))
+        total: np.ndarray = np.zeros(model.layout.size)
+        counts = np.ones(len(self._samples))
         if labels == "data" and (counted := task.weights(self._samples.y)) is not None:
             counts = counted.cpu().double().numpy()
             counts = counts / (counts.max() or 1.0)  # exactly 1 where all count alike
@@ -90,7 +91,7 @@ class ModelProbe:
                 module.requires_grad_(False)
         for name, where in places.items():  # tied parameters have the gradient of the one that stands for them
             total[where] = total[wanted[named[name]]]
-        return total / counts.sum()
+        return np.asarray(total / counts.sum())
 
     def input_products(self, model: Weights) -> dict[Linear, np.ndarray]:
         """Compute XᵀX of the inputs X [rows, in] of every linear layer, float64.
