@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.nn import functional
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Weights
+from fedscope.cli.main import run as command
 from fedscope.decomposition import CohortDraws
 from fedscope.decomposition.factors.cross_entropy import decompose_loss
 from fedscope.decomposition.forgetting.accuracy import count_answers
@@ -180,3 +182,32 @@ def test_a_label_that_is_ignored_is_nobodys_and_of_no_class(classes: int) -> Non
     assert found.own[:, :2].tolist() == [[1, 0], [0, 2]]
     assert found.others[:, :2].tolist() == [[0, 2], [1, 0]]
     assert found.own.sum() + found.others.sum() == 2 * 3
+
+
+def test_a_result_that_an_earlier_version_made_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And so is the run, before it is replayed; its bare criterion is what can be asked for."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(60, 4)).astype(np.float32), rng.integers(0, 3, 60)
+    np.savez("own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    criterion = "torch.nn:CrossEntropyLoss(weight=[1.0, 2.0, 30.0])"
+    words = ["--clients", "2", "--participation", "1", "--rounds", "1", "--partition", "iid", "--out", "run"]
+    assert command(["train", "--task", criterion, "--data", "npz:own.npz", "--model", "mlp", *words]) == 0
+    asked = ["decompose", "run", "--loss", "cross-entropy", "--draws", "none", "--task"]
+    with pytest.MonkeyPatch.context() as before:  # as it was
+        before.setattr("fedscope.decomposition.factors.tasks.refuse_other_task", lambda *_: None)
+        before.setattr("fedscope.decomposition.factors.cross_entropy.refuse_other_task", lambda *_: None)
+        assert command([*asked, criterion, "--out", "kept"]) == 0
+    capsys.readouterr()
+    for more in ([], ["--draws", "local:2", "--out", "other"]):
+        assert command([*asked, criterion, "--out", "kept", *more]) == 2
+        assert capsys.readouterr().err.rstrip().endswith("whose loss is another; give --task torch.nn:CrossEntropyLoss")
+    assert command([*asked, "torch.nn:CrossEntropyLoss", "--out", "bare"]) == 0
+    found, wrong = fedscope.load("bare"), fedscope.load("kept")
+    assert found.runs[0].rounds[0].row("fma_loss") == wrong.runs[0].rounds[0].row("fma_loss")
+    assert (wrong.attrs["task"], found.attrs["task"]) == (
+        "torch.nn:CrossEntropyLoss(weight=[1.0, 2.0, 30.0])",
+        "classification",
+    )
