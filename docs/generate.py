@@ -112,7 +112,9 @@ Weight Averaging for Out-of-Distribution Generalization", NeurIPS 2022, arXiv 22
 [Read the decomposition](howto/decomposition.md).
 
 Notation: w is the model sent out, θ a client's model, Δ_i = θ_i − w, p_i = n_i/Σn, K_i the number of local \
-steps of size η. The mini-batch gradient is g with weight decay wd, ∇L without it. C is the cohort, N all clients. \
+steps of size η. The mini-batch gradient is g with weight decay wd, ∇L without it. *loss* and L are the \
+mean loss of the run's task, with a criterion's weights and smoothing; CE in another term is the plain \
+cross-entropy. C is the cohort, N all clients. \
 The model has P parameters, its head H. *Down* and *up* are what one client receives and sends in a round in \
 addition to the model itself (P numbers; FedBABU: P − H)."""
 

@@ -149,6 +149,17 @@ class LabelCriterion(Classification):
         self.refuse_weightless(y[counted], label)
         return y
 
+    @property
+    def is_cross_entropy(self) -> bool:
+        """Whether the loss of a sample that counts is the plain cross-entropy, and all of them count alike."""
+        return isinstance(self.criterion, nn.CrossEntropyLoss) and self._weight is None and not self._smooth
+
+    @property
+    def bare(self) -> str:
+        """The criterion without weights and smoothing, by name."""
+        ignored = "" if self._ignored == PADDED else f"(ignore_index={self._ignored})"
+        return f"torch.nn:CrossEntropyLoss{ignored}"
+
     def refuse_weightless(self, counted: Tensor, label: str) -> None:
         """Refuse labels [n] that the criterion has no weight for, or whose smoothed loss has none to be divided by.
 
@@ -198,15 +209,15 @@ class PositionCriterion(Sequences):
 
     def __init__(self, labels: LabelCriterion) -> None:
         self.name = labels.name
-        self._labels = labels
+        self.labels = labels
 
     def taken(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
         """Take targets whose ignored label is -100 from here."""
-        return self, self._labels.recoded(y)
+        return self, self.labels.recoded(y)
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Σ_t l_jt / c_j, [n]; 0 where c_j is 0."""
-        each = self._labels.each(_classes_second(outputs, y), y)
+        each = self.labels.each(_classes_second(outputs, y), y)
         return _divide(each.flatten(1).sum(dim=1), self.weights(y))
 
     def error(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -217,7 +228,7 @@ class PositionCriterion(Sequences):
 
     def weights(self, y: Tensor) -> Tensor:
         """c [n]."""
-        return self._labels.weights(y).flatten(1).sum(dim=1)
+        return self.labels.weights(y).flatten(1).sum(dim=1)
 
     def error_weights(self, y: Tensor) -> Tensor | None:
         """Count the positions of a sample that count, [n]."""
@@ -230,7 +241,7 @@ class PositionCriterion(Sequences):
     def check(self, y: Tensor, classes: int, label: str) -> Tensor:
         """Classes at positions, as of sequences."""
         y = super().check(y, classes, label)
-        self._labels.refuse_weightless(y[y != PADDED], label)
+        self.labels.refuse_weightless(y[y != PADDED], label)
         return y
 
     def fit(self, outputs: Tensor, part: Samples) -> None:
@@ -244,11 +255,16 @@ class PositionCriterion(Sequences):
             )
         second = _classes_second(outputs, part.y[:1])
         super().fit(_classes_last(second, part), part)
-        _refuse_other_weights(self._labels._weight, second.shape[1], self.name)
+        _refuse_other_weights(self.labels._weight, second.shape[1], self.name)
 
     def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
         """V of outputs in either order."""
         return super().classes_of(_classes_last(_classes_second(outputs, part.y[:1]), part), part)
+
+    def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Every position that counts is a sample, of outputs in either order."""
+        torchs = y.dim() == 2 and outputs.dim() == 4 and outputs.shape[3] == y.shape[1] != outputs.shape[2]
+        return super().positions(outputs.transpose(2, 3) if torchs else outputs, y)
 
 
 def _classes_last(second: Tensor, part: Samples) -> Tensor:

@@ -19,7 +19,7 @@ from ...evaluation.evaluator import Evaluator
 from ...evaluation.float64 import where_float64
 from ...evaluation.resumable import provenance_of
 from ...evaluation.samples import Samples
-from ...evaluation.standard_tasks import Sequences
+from ...evaluation.standard_tasks import PADDED, Sequences
 from ...evaluation.tasks import Task
 from ...evaluation.validation import fits_module
 from .activations import Activations, refuse_unknown
@@ -223,7 +223,7 @@ def _positions(learnt: Task, y: Tensor, most: int, seed: int) -> Tensor | None:
     """Find the positions of a minibatch's sequences that are its samples, at most so many; None where samples are."""
     if not isinstance(learnt, Sequences):
         return None
-    count = int(learnt.count(y))
+    count = int((y != PADDED).sum())  # and not their weights, which a criterion may give them
     drawn = np.random.default_rng([seed, count]).permutation(count)[:most]
     return torch.from_numpy(np.sort(drawn))
 

@@ -16,8 +16,6 @@ from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
-from ...evaluation.standard_tasks import Sequences
-from ...evaluation.tasks import require_classes
 from ...evaluation.validation import with_outputs
 from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import jackknife_error, mean_error
@@ -25,6 +23,7 @@ from .gram import unweighted_as_0
 from .model_outputs import CHUNK, Chunk, PassSettings, add_up
 from .rows import FACTORS_OF, MEASURED_OF, FactorRow, RoundFactors
 from .sample_losses import KINDS, Split, without_each
+from .tasks import refuse_other_task, with_classes
 
 Array = npt.NDArray[np.float64]
 
@@ -73,15 +72,16 @@ def decompose_loss(
     error of 0 means that no draw flips one. `stderr_samples`: sd / √n over samples; empty where the samples are the
     population.
 
-    Samples are streamed, as in `decompose_round`. An output of nan makes the cross-entropy nan; of a 0-1 loss it is a
-    wrong answer and no vote, as in `Evaluator`.
+    Samples whose label is ignored do not count. Samples are streamed, as in `decompose_round`. An output of nan makes
+    the cross-entropy nan; of a 0-1 loss it is a wrong answer and no vote, as in `Evaluator`.
 
     Args:
         loss: "cross-entropy" or "zero-one"; of the squared error see `decompose_round`.
         module, samples, cohort, globals_, averaged, population, compute, progress, chunk: as for `decompose_round`.
 
     Raises:
-        FedscopeError: models that do not fit, or an unknown loss; a task that has no class at any position.
+        FedscopeError: models that do not fit, or an unknown loss; a task that has no class at any position, or whose
+            own loss (error, of "zero-one") is another, as with weights of classes.
 
     Two clients, certain of different classes where the second is true (one draw taken twice), seen as votes: the main
     prediction is the heavier client's, which is wrong, and the lighter one is right in spite of it.
@@ -108,8 +108,8 @@ def decompose_loss(
         raise FedscopeError(
             f'loss = "{loss}" is unknown: use "cross-entropy" or "zero-one", or decompose_round for the squared error'
         )
-    if not isinstance(samples.task, Sequences):  # whose positions have classes
-        require_classes(samples, f"the decomposition of the {loss} loss")
+    samples = with_classes(samples, loss)
+    refuse_other_task(samples.task, samples.label, loss)
     samples = with_outputs(module, samples)
     kind, deployed = KINDS[loss], "global" if cohort.trained is None else "averaged"
 

@@ -19,7 +19,7 @@ from ...checkpoints import FedscopeError, Partition, Round, Weights
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
-from ...evaluation.standard_tasks import Regression, is_own
+from ...evaluation.standard_tasks import Regression
 from ...evaluation.validation import with_outputs
 from ...training.data.membership import Members, indices_held, members_of
 from ..draws.cohort_draws import CohortDraws
@@ -28,6 +28,7 @@ from .cross_entropy import decompose_loss
 from .gram import OutputMoments, chunk_moments
 from .model_outputs import CHUNK, Chunk, add_up
 from .rows import FactorRow, Loss, Outputs, RoundFactors
+from .tasks import refuse_other_task
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,7 @@ def decompose_round(
     """
     _check(samples, cohort, members, outputs)
     split = members is not None
-    if is_own(samples.task):
-        raise FedscopeError(
-            f"a decomposition of the squared error needs classes or numbers, and {samples.label} is measured with the "
-            f"task {samples.task.name}, of which fedscope knows the loss alone; give --task "
-            + ("classification" if samples.task.has_classes else "regression")
-        )
-
+    refuse_other_task(samples.task, samples.label, "squared")
     samples = with_outputs(module, samples)
     shown = ShownOutputs(isinstance(samples.task, Regression), outputs, samples.classes)
 

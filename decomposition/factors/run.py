@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
 from ...analysis.runs import (
@@ -24,6 +24,7 @@ from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_star
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import Selection, selections_of
 from ...training.inputs.samples import (
+    asked_task,
     averaged_statistics,
     dataset_of,
     given_settings,
@@ -87,6 +88,8 @@ class DecompositionRequest:
             group.refuse_unrecorded(self.draws)
             if group.run.partition is None:
                 refuse_without_partition(group.run, self.source)
+        if self.loss != "squared":  # also where a result is there, which earlier versions made
+            self._refuse_other_task()
         settings = {
             "run": [identity(run) for run in self.runs],
             "rounds": list(self.rounds),
@@ -112,11 +115,14 @@ class DecompositionRequest:
     ) -> Decomposed:
         from ...training import error_curves
         from .. import Decomposition, LayerDecomposition, RunFactors, RunLayerFactors
+        from .tasks import refuse_other_task
 
         if self.draws.kind == "local":
             for group in groups:  # before anything is measured; a result that is there needs no code
                 refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed)
         dataset = dataset_of(self.runs, self.source)
+        measured_on = dataset.samples(cast(Any, self.source.split))
+        refuse_other_task(measured_on.task, measured_on.label, self.loss)  # before the replays for it
         modules = [module_for(group.run, self.source, dataset) for group in groups]
         statistics = [measured_statistics(module, dataset, self.source, self.normalization) for module in modules]
         own = {group.run.path: module for group, module in zip(groups, modules, strict=True)}
@@ -148,6 +154,19 @@ class DecompositionRequest:
         if self.layers is not None:
             return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
+
+    def _refuse_other_task(self) -> None:
+        """Refuse a task whose loss is another.
+
+        Raises:
+            FedscopeError: as :func:`~fedscope.decomposition.factors.tasks.refuse_other_task`.
+        """
+        from ...evaluation.standard_tasks import is_own
+        from .tasks import refuse_other_task
+
+        if is_own(asked_task(self.runs, self.source)):
+            samples = dataset_of(self.runs, self.source).samples(cast(Any, self.source.split))
+            refuse_other_task(samples.task, samples.label, self.loss)
 
     def _task(
         self,

@@ -94,7 +94,7 @@ def count_answers(
         y = samples.y[rows].cpu()
         right = _right(outputs, y)
         mine = np.ones((count, len(y)), np.bool_) if members is None else np.asarray(members)[:, rows]
-        of_class = np.eye(classes)[y.numpy()]
+        of_class = (y.numpy()[:, None] == np.arange(classes)).astype(np.float64)  # of no class where it is ignored
         before, after = right[:1], right[1:]
         # in the order of COUNTED
         which = (mine, ~mine, mine & before, mine & after, ~mine & before, ~mine & after)

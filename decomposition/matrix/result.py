@@ -60,6 +60,9 @@ class RoundMatrix(Serializable):
     """One round: its ``clients`` in an order in which those with similar labels are neighbours, cells and gains.
 
     ``deployed`` is the model that the gains in sentences are of: ``averaged`` where the round has one, else ``global``.
+    ``loss_counts`` are how much the samples of each client count in a mean of losses, on average, in the order of
+    ``clients``, and ``error_counts`` in one of errors: there where p are by samples, and the samples of the task do not
+    count alike.
     """
 
     round: int
@@ -67,6 +70,8 @@ class RoundMatrix(Serializable):
     deployed: str
     cells: tuple[Cell, ...]
     gains: tuple[Gain, ...]
+    loss_counts: tuple[float, ...] = ()
+    error_counts: tuple[float, ...] = ()
 
     @property
     def measure(self) -> str:
@@ -107,11 +112,14 @@ class RoundMatrix(Serializable):
     def weighted(self, value: str) -> dict[str, float]:
         """Σ_k p_k value[model, client k] of every model: over all clients' data where p is as their samples.
 
-        Clients without samples here do not count, and the weights of the others add up to 1.
+        Where samples of the task do not count alike, p_k is multiplied with ``loss_counts`` (or ``error_counts``) for
+        that. Clients without samples here do not count, and the weights of the others add up to 1.
         """
         table = self.table(value)[:, :-1]
         p = np.array([gain.p for gain in self.gains_of(self.deployed)])
         there = np.array([cell.samples > 0 for cell in self.cells[: len(self.clients)]])
+        if counts := {"loss": self.loss_counts, "error": self.error_counts}.get(value, ()):
+            p, there = p * np.array(counts), there & (np.array(counts) > 0)
         shares = np.where(there, p, 0.0)
         means = np.where(there, table, 0.0) @ (shares / shares.sum())
         return dict(zip(self.models, means.tolist(), strict=True))
@@ -153,7 +161,8 @@ class Matrix(TableResult):
         return {
             "run": self.run,
             "rounds": [
-                {"round": one.round, "clients": list(one.clients), "deployed": one.deployed} for one in self.rounds
+                {"round": one.round, "clients": list(one.clients), "deployed": one.deployed, **_counts(one)}
+                for one in self.rounds
             ],
         }
 
@@ -267,6 +276,12 @@ def _numbers(one: RoundMatrix) -> dict[str, Any]:
         "test": tests,
         "gains": [asdict(gain) for gain in one.gains_of(one.deployed)],
     }
+
+
+def _counts(one: RoundMatrix) -> dict[str, list[float]]:
+    """How much samples count, where they do not count alike."""
+    known = {name: list(getattr(one, name)) for name in ("loss_counts", "error_counts")}
+    return {name: counts for name, counts in known.items() if counts}
 
 
 def _is_number(value: float | None) -> bool:

@@ -69,6 +69,7 @@ def round_matrix(
         )
         more, others, _ = losses_at(module, test, models, None, progress=report(done), **how)
         counts, means = np.concatenate([counts, more]), _beside(means, others)
+    weighed = _counts(samples, members, count) if _by_samples(round_, partition) else ((), ())
     numbers = [int(k) for k in ids[order]]
     named = [*(f"client-{k}" for k in numbers), *shared]
     where = [*(f"client-{k}" for k in numbers), TEST]
@@ -87,7 +88,30 @@ def round_matrix(
             )
             for j, (_, a, k) in enumerate(pairs)
         ),
+        loss_counts=weighed[0],
+        error_counts=weighed[1],
     )
+
+
+def _by_samples(round_: Round, partition: Partition) -> bool:
+    """Check whether p are as the clients' numbers of samples."""
+    known = round_.has("client_samples")
+    n = round_.client_samples if known else np.array([len(partition.clients[int(k)]) for k in round_.client_ids])
+    return bool(np.allclose(n / max(1, n.sum()), round_.weights, rtol=1e-12))
+
+
+def _counts(samples: Samples, members: Members | None, clients: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return how much the samples of each client count on average, in a mean of losses and of errors; nothing where all
+    count alike, 0 of a client without samples."""
+    y, found = samples.y.cpu(), []
+    mine = np.ones((clients, len(y)), np.bool_) if members is None else members
+    for weights in (samples.task.weights(y), samples.task.error_weights(y)):
+        if weights is None:
+            found.append(())
+            continue
+        total = mine @ weights.double().numpy()
+        found.append(tuple((total / np.maximum(mine.sum(axis=1), 1)).tolist()))
+    return found[0], found[1]
 
 
 def _beside(one: Means, other: Means) -> Means:

@@ -273,18 +273,21 @@ def subsets_at(
     """Compute the same on the data of several places, in one pass over the averages.
 
     With ``own`` the places are those of the cohort, in its order, and an average S is measured on the data of its
-    members: the loss is Σ_{k in S} p_k L_k(w_S) / Σ_{k in S} p_k with the weights p of the average. With weights by
-    samples that is the loss on all that its members hold.
+    members: the loss is Σ_{k in S} p_k L_k(w_S) / Σ_{k in S} p_k with the weights p of the average. With ``weights`` =
+    ``samples`` it is the loss on all that its members hold: where the samples of a task do not count alike, p_k is
+    multiplied with the mean c̄_k of how much client k's samples count (of errors ē_k, see
+    :class:`~fedscope.evaluation.tasks.Task`).
     """
     clients, shares = clients_of(round_, aligned), shares_of(round_, weights)
     found = measure_averages(module, list(places.values()), clients, shares, **settings)
     about = (run, round_.number, len(shares))
     diverged = diverged_in(round_, clients)
     if own:
-        with np.errstate(invalid="ignore"):  # a client that is no member has no part, even where its loss is infinite
-            loss, error = (
-                np.where(found.shares > 0, found.shares * one, 0).sum(axis=1) for one in (found.loss, found.error)
-            )
+        counted = [count_of_samples(part) if weights == "samples" else (None, None) for part in places.values()]
+        loss, error = (
+            _of_members(found.shares, values, counts)
+            for values, counts in zip((found.loss, found.error), zip(*counted, strict=True), strict=True)
+        )
         return SubsetsAtPlaces((RoundSubsets(*about, found.rows(loss, error), diverged, OWN),))
     return SubsetsAtPlaces(
         tuple(
@@ -292,6 +295,30 @@ def subsets_at(
             for i, name in enumerate(places)
         )
     )
+
+
+def count_of_samples(samples: Samples) -> tuple[float | None, float | None]:
+    """Return c̄ and ē, the means of how much samples count in a mean of losses and of errors; None where all count
+    alike."""
+    task, y = samples.task, samples.y
+    loss, error = (
+        None if one is None else float(one.double().mean()) for one in (task.weights(y), task.error_weights(y))
+    )
+    return loss, error
+
+
+def _of_members(shares: np.ndarray, values: np.ndarray, counts: Sequence[float | None]) -> np.ndarray:
+    """Return the mean [n] of values [n, C] of each average on its members' data.
+
+    Args:
+        shares: of members, [n, C], whose sum is 1.
+        counts: how much each client's samples count, on average; None where all count alike.
+    """
+    known = [one for one in counts if one is not None]
+    own = shares * np.array(known) if known else shares
+    with np.errstate(invalid="ignore"):  # a client that is no member has no part, even where its loss is infinite
+        total: np.ndarray = np.where(own > 0, own * values, 0).sum(axis=1)
+        return total / own.sum(axis=1) if known else total
 
 
 def diverged_in(round_: Round, clients: Weights) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from ...evaluation.device import Compute
 from ...evaluation.float64 import where_float64
 from ...evaluation.model_replica import Replica
 from ...evaluation.normalization import statistics_of
+from ...evaluation.sample_losses import stderr_of_mean
 from ...evaluation.samples import Samples
 from .apply import Mover, Permutation
 from .groups import Specification
@@ -122,26 +123,55 @@ def measure_means(
     models: Sequence[tuple[str, Weights]],
     means: Sequence[Weights],
 ) -> list[AverageRow]:
-    """Measure models and their means on the same samples, with the standard error of what a mean has more."""
+    """Measure models and their means on the same samples, with the standard error of what a mean has more.
+
+    Samples count as the task says (:class:`~fedscope.evaluation.tasks.Task`): loss = Σ_j c_j loss_j / Σ_j c_j, and
+    error = Σ_j e_j error_j / Σ_j e_j. A mean's barrier is Σ_j c_j d_j / Σ_j c_j of d_j, its loss of sample j less the
+    models' mean loss of it.
+    """
     replica = Replica(module, where_float64(compute))
     x, y, task = replica.prepare(samples.x), replica.targets(samples.y), samples.task
+    batches = torch.split(y, BATCH)
+    counts = _weights([task.weights(own) for own in batches])
+    shares = _weights([task.error_weights(own) for own in batches])
 
     def losses(weights: Weights) -> tuple[np.ndarray, float]:
         replica.load(weights.parameters, weights.buffers)
         each, wrong = [], []
-        for start in range(0, len(samples), BATCH):
-            outputs, own = replica.logits(x[start : start + BATCH]), y[start : start + BATCH]
+        for start, own in zip(range(0, len(samples), BATCH), batches, strict=True):
+            outputs = replica.logits(x[start : start + BATCH])
             each.append(task.loss(outputs, own).double().cpu())
             error = task.error(outputs, own)
             wrong.append(torch.full((len(own),), float("nan")) if error is None else error.double().cpu())
-        return torch.cat(each).numpy(), float(torch.cat(wrong).double().mean())
+        errors = torch.cat(wrong).double()
+        return torch.cat(each).numpy(), float(errors.mean()) if shares is None else _mean(errors.numpy(), shares)
 
     found = [(label, *losses(weights)) for label, weights in models]
-    rows = [AverageRow(label, float(each.mean()), error, None, None) for label, each, error in found]
+    rows = [AverageRow(label, _mean(each, counts), error, None, None) for label, each, error in found]
     own = np.mean([each for _, each, _ in found], axis=0)
     for label, weights in zip(labels_of_means(), means, strict=True):
         each, error = losses(weights)
         more = each - own
-        spread = float(more.std(ddof=1) / np.sqrt(len(more))) if len(more) > 1 else None
-        rows.append(AverageRow(label, float(each.mean()), error, float(more.mean()), spread))
+        rows.append(AverageRow(label, _mean(each, counts), error, _mean(more, counts), _stderr(more, counts)))
     return rows
+
+
+def _weights(batches: Sequence[Tensor | None]) -> np.ndarray | None:
+    """Return how much each sample counts, [n]; None where all count alike."""
+    known = [one.cpu().double().numpy() for one in batches if one is not None]
+    return np.concatenate(known) if known else None
+
+
+def _mean(values: np.ndarray, weights: np.ndarray | None) -> float:
+    """Σ_j c_j v_j / Σ_j c_j; NaN where nothing counts."""
+    if weights is None:
+        return float(values.mean())
+    total = weights.sum()
+    return float(weights @ values / total) if total > 0 else float("nan")
+
+
+def _stderr(values: np.ndarray, weights: np.ndarray | None) -> float | None:
+    """Return the standard error over samples of :func:`_mean`; None of one sample."""
+    if len(values) < 2:
+        return None
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if weights is None else stderr_of_mean(values, weights)

@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError, FedscopeWarning
 from ...checkpoints.io.array_digest import blocks as blocks
 from ...checkpoints.io.array_digest import digest as digest
 from ...evaluation.criteria import LabelCriterion
-from ...evaluation.standard_tasks import PADDED
+from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ...evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
@@ -45,6 +45,13 @@ def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task)
     if not len(labels):
         raise FedscopeError(f"{name}: the {split} split is empty")
     return labels
+
+
+def taken_task(task: Task, *targets: np.ndarray) -> Task:
+    """Return the task for a data set's targets, those of the test split first: one that ignores labels where either
+    split has some."""
+    found = [task.taken(y)[0] for y in targets]
+    return next((one for one in found if one is not CLASSIFICATION), found[0])
 
 
 def is_tokens(x: np.ndarray, task: Task) -> bool:

@@ -39,6 +39,7 @@ from .arrays import (
     say_axes,
     say_scales,
     scale_pixels,
+    taken_task,
 )
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
 
@@ -90,9 +91,10 @@ def taken_data(given: Any, task: Task = CLASSIFICATION) -> Dataset:
 def _take(given: Any, name: str, place: str, task: Task) -> Dataset:
     if isinstance(given, Dataset):
         known: Dataset = given
-        task, y_test = task.taken(given.y_test)
+        task = taken_task(task, given.y_test, given.y_train)
         if task is not CLASSIFICATION:
-            known = replace(given, task=task, y_train=task.taken(given.y_train)[1], y_test=y_test)
+            y_train, y_test = (task.taken(y)[1] for y in (given.y_train, given.y_test))
+            known = replace(given, task=task, y_train=y_train, y_test=y_test)
         return replace(known, name=name, path="") if ":" in name else known
     try:
         arrays = coerce_arrays(place, given)
@@ -134,7 +136,7 @@ def as_they_are(
             f"{name} lacks {', '.join(missing)}; it has {list_few(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
-    task, _ = task.taken(arrays["y_test"])
+    task = taken_task(task, *(arrays[key] for key in ("y_test", "y_train") if key in needed))
     x, y = {}, {}
     for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
         given = arrays[f"x_{split}"]

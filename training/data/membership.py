@@ -159,7 +159,8 @@ def membership_labels(
     """m_k(x, y) = 1[client k holds training samples of class y]: bool [K, n], for samples that are in nobody's data
     (the test split).
 
-    `label_counts` [N, classes] counts every client's labels, `y` [n] are the samples' classes. None when every client
+    `label_counts` [N, classes] counts every client's labels, `y` [n] are the samples' classes, below 0 where they are
+    ignored, which are nobody's. None when every client
     has every label that occurs in `y`: with IID data, with a skew of the domain only, or of a task without classes
     (`label_counts` [N, 1]) there is nothing to split.
     Raises FedscopeError for a client that `label_counts` does not have.
@@ -172,8 +173,9 @@ def membership_labels(
     if label_counts.shape[1] == 1:
         return None
     has = label_counts[_check_clients(client_ids, len(label_counts))] > 0
-    members: Members = has[:, y]
-    return None if members.all() else members
+    there = y >= 0
+    members: Members = has[:, np.where(there, y, 0)] & there
+    return None if members[:, there].all() else members
 
 
 def _check_clients(client_ids: npt.NDArray[np.int64], count: int) -> list[int]:

@@ -30,6 +30,7 @@ from .arrays import (
     say_axes,
     say_scales,
     scale_pixels,
+    taken_task,
 )
 from .custom import as_they_are, refuse_unscaled
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
@@ -77,7 +78,7 @@ def standardize(
             f"{name} lacks {', '.join(missing)}; it has {list_few(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
-    task, _ = task.taken(arrays["y_test"])
+    task = taken_task(task, arrays["y_test"], arrays["y_train"])
     if is_tokens(arrays["x_train"], task):
         return as_they_are(name, path, arrays, inputs=True, task=task, groups=groups, known=known)
     y_train, y_test = (

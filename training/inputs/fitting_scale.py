@@ -310,6 +310,9 @@ def _numbers(
     if y.ndim > 1:  # classes at positions
         counts = torch.stack([torch.bincount(part[part >= 0], minlength=samples.classes) for part in y]).sum(dim=0)
         guess = 1 - float(counts.max()) / float(counts.sum())
+        # a sample counts as its positions do: where all have as many, exactly once
+        if (shares := samples.task.error_weights(y)) is not None:
+            values = values * (shares.double() / shares.double().mean())
         return _Measured(Numbers(values.numpy(), True, guess))
     counted = y != PADDED
     q = torch.unique(y[counted], return_counts=True)[1] / counted.sum()

@@ -24,7 +24,7 @@ from .augmentation import crop_and_flip
 from .device_batches import batches_of_epoch
 from .loss_sum import LossSum
 from .optimisers import left_by, stepper
-from .worker_model import Objective, TrainableModel, has_batch_statistics, mean_loss
+from .worker_model import Objective, TrainableModel, as_float32, has_batch_statistics, mean_loss
 
 if TYPE_CHECKING:
     from ..build import ModelInfo
@@ -77,6 +77,10 @@ class LocalTask:
     def objective(self) -> Objective:
         """The mean loss of a batch."""
         return mean_loss(self.facts.task)
+
+    def loss_of(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Compute the task's mean loss of a batch's outputs, to which a method adds terms of its own."""
+        return self.facts.task.reduced(as_float32(outputs), y, "mean")
 
     @property
     def samples(self) -> Any:

@@ -55,7 +55,7 @@ class ModelProbe:
         """Compute the diagonal of the Fisher information, float64 [P], in evaluation mode, sample by sample.
 
         With ``labels`` = ``model`` it is (1/n) Σ_j Σ_c p_jc (∂ log p_jc)², p_j = softmax f(x_j); with ``data`` the
-        empirical one, (1/n) Σ_j (∂ loss_j)².
+        empirical one of the task, Σ_j c_j (∂ loss_j)² / Σ_j c_j, where a sample counts c_j times as in its mean loss.
 
         Raises:
             FedscopeError: labels of the model, of a task that has none.
@@ -66,19 +66,23 @@ class ModelProbe:
                 f"--server fisher draws labels from the model, and the task {task.name} has no labels; give --set "
                 "server.labels=data"
             )
-        total = np.zeros(model.layout.size)
+        total: np.ndarray = np.zeros(model.layout.size)
+        counts = np.ones(len(self._samples))
+        if labels == "data" and (counted := task.weights(self._samples.y)) is not None:
+            counts = counted.cpu().double().numpy()
+            counts = counts / (counts.max() or 1.0)  # exactly 1 where all count alike
         with self._loaded(model) as module, torch.enable_grad():
             named: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
             # by parameter, so that one with two names counts once
             wanted = {named[name].requires_grad_(): where for name, where in places.items()}
             try:
-                for x, y in self._batches(1):
+                for count, (x, y) in zip(counts.tolist(), self._batches(1), strict=True):
                     outputs = module(x)
                     if labels == "model":
                         terms = outputs.log_softmax(1)[0]
                         weights = terms.detach().exp().tolist()
                     else:
-                        terms, weights = task.loss(outputs, y).sum()[None], [1.0]
+                        terms, weights = task.loss(outputs, y).sum()[None], [count]
                     for weight, parts in zip(weights, _gradients(terms, list(wanted)), strict=True):
                         for where, part in zip(wanted.values(), parts, strict=True):
                             # on the processor, because a device may lack float64
@@ -87,7 +91,7 @@ class ModelProbe:
                 module.requires_grad_(False)
         for name, where in places.items():  # tied parameters have the gradient of the one that stands for them
             total[where] = total[wanted[named[name]]]
-        return total / len(self._samples)
+        return np.asarray(total / counts.sum())
 
     def input_products(self, model: Weights) -> dict[Linear, np.ndarray]:
         """Compute XᵀX of the inputs X [rows, in] of every linear layer, float64.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from fedscope.evaluation.standard_tasks import CLASSIFICATION, PADDED, TASKS
 from fedscope.evaluation.tasks import Task
 from fedscope.landscape.curvature.derivatives import Derivatives
 from fedscope.training import load_data
+from fedscope.training.data.custom import taken_data
 
 N, C = 60, 5
 DRAW = torch.Generator().manual_seed(4)
@@ -163,6 +165,23 @@ def test_a_question_takes_what_a_criterion_takes(make: Any, criterion: nn.Module
     assert measured(module, (x, y), criterion) == pytest.approx(expected, rel=2e-6)
     part = fedscope.sharpness(module, data=(x, y), task=criterion, hessian=False, draws=1, limit=len(y) // 2)
     assert np.isfinite(part.models[0].measures[0].value or np.nan)
+
+
+@pytest.mark.parametrize("form", ["arrays", "npz", "dataset"])
+def test_labels_are_ignored_where_one_split_alone_has_some(form: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module = classifier()
+    train, test = (X.numpy(), IGNORED.numpy()), (X.numpy(), LABELS.numpy())
+    data: Any = (train, test)
+    if form == "npz":
+        np.savez(tmp_path / "d.npz", x_train=train[0], y_train=train[1], x_test=test[0], y_test=test[1])
+        data = f"npz:{tmp_path / 'd.npz'}"
+    elif form == "dataset":
+        data = replace(taken_data((test, test)), y_train=IGNORED.numpy())
+    for split, y in (("train", IGNORED), ("test", LABELS)):
+        found = fedscope.sharpness(module, data=data, task=CE(), split=split, hessian=False, draws=1, standardise=False)
+        expected = float(CE()(module(X), y).detach())
+        assert found.models[0].measures[0].value == pytest.approx(expected, rel=2e-6)
 
 
 def test_an_ignored_class_of_a_known_data_set_keeps_its_output() -> None:

@@ -279,16 +279,23 @@ def test_of_a_regression_on_one_number_a_sample_losses_are_compared(here: Path) 
         fedscope.line(modules, data="npz:d.npz", task="regression", points=3)
 
 
-def test_of_maps_shares_of_positions_are_compared(here: Path) -> None:
+@pytest.mark.parametrize("uneven", [False, True])
+def test_of_maps_shares_of_positions_are_compared(here: Path, uneven: bool) -> None:
     x = np.random.default_rng(0).random((60, 1, 5, 5)).astype(np.float32)
     y = (x[:, 0] > 0.7).astype(np.int64)
     y[:, 0] = -100
+    if uneven:  # one position in every sixth map, which is wrong, and 20 in the others
+        y[::6, 1, 0] = 1 - y[::6, 1, 0]
+        y[::6, 1, 1:], y[::6, 2:] = -100, -100
+    share = 100 * 6 / (6 + 34 * 20) if uneven else 0
     np.savez("d.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
     modules = [nn.Conv2d(1, 2, 1) for _ in range(2)]
     for k, module in enumerate(modules):
         weight = torch.tensor([0.0, 10.0 + k])[:, None, None, None]
         module.load_state_dict({"weight": weight, "bias": torch.tensor([0.0, -0.7 * (10.0 + k)])})
-    with pytest.raises(FedscopeError, match=r"has an error of 0 % on 40 samples of .* as they are, and of \d"):
+    with pytest.raises(
+        FedscopeError, match=rf"has an error of {share:.3g} % on 40 samples of .* as they are, and of \d"
+    ):
         fedscope.line(modules, data="npz:d.npz", task="sequences", points=3)
 
 

@@ -286,6 +286,26 @@ def test_labels_of_other_samples_are_caught(here: Path) -> None:
     assert "at the same places the training samples" in said.summary()
 
 
+def test_labels_that_a_criterion_ignores_are_not_those_of_other_samples(here: Path) -> None:
+    """They ended in numpy's own words."""
+    train, test = drawn()
+    Loop(train, test).record("run", lambda one: {}, partition=ROWS, labels=train[1])
+    criterion, some = nn.CrossEntropyLoss(), train[1].copy()
+    some[::50] = -100
+    pair = train[0], some
+    asked: dict[str, Any] = {"split": "train", "task": criterion, "standardise": False}
+    (found,) = fedscope.subsets("run", rounds="last", sizes=[3], model=net(), data=(pair, pair), **asked).rounds
+    own = net()
+    last = Run.open("run").round("last").read("global").arrays()
+    own.load_state_dict({name: torch.tensor(value) for name, value in last.items()})
+    with torch.no_grad():
+        expected = float(criterion(own(torch.from_numpy(train[0])), torch.from_numpy(some)))
+    assert found.sizes[-1].loss_mean == pytest.approx(expected, rel=1e-5)
+    other = train[0], np.where(some < 0, some, (some + 1) % CLASSES)
+    with pytest.raises(FedscopeError, match=r"client 0 of run holds \[.*\] samples by class, but at the same places"):
+        fedscope.subsets("run", rounds="last", sizes=[3], model=net(), data=(other, other), **asked)
+
+
 def test_a_pair_that_a_partition_divides_is_both_splits(here: Path) -> None:
     train, _ = drawn()
     loop = Loop(train, train)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import functional
+from local_loops import SUPERVISED, learning
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.training.build import initial_model
@@ -27,9 +27,11 @@ def state(small: Any, a: Any = 1.0, learnt: int = 1, size: int = 18) -> dict[str
 
 
 def by_hand(
-    small: Any, method: Any, a: np.ndarray, epochs: int, top: slice = TOP
+    small: Any, method: Any, a: np.ndarray, epochs: int, top: slice = TOP, supervised: str = "plain"
 ) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """A, the mixture and the epochs' losses after learning A on 9 of the 11 samples, in batches of 4."""
+    criterion = SUPERVISED[supervised]
+    counts = torch.ones(3) if criterion.weight is None else criterion.weight
     module = deepcopy(small.module)
     w, old = small.start.parameters, small.model(8).parameters
     drawn = 5 + generator(0, "personal", round=3, client=2).permutation(11)[:9]
@@ -39,21 +41,21 @@ def by_hand(
         total = 0.0
         for block in (drawn[:4], drawn[4:8], drawn[8:]):
             torch.nn.utils.vector_to_parameters(torch.from_numpy(mixture.copy()), module.parameters())
-            loss = functional.cross_entropy(module(small.x[block]), small.y[block])
+            loss = criterion(module(small.x[block]), small.y[block])
             found = torch.autograd.grad(loss, list(module.parameters()))
             g = np.concatenate([part.numpy().ravel() for part in found])[top]
             a = np.clip(a - method.mixing_lr * g * (w[top] - old[top]), 0, 1)
             mixture[top] = old[top] + (w[top] - old[top]) * a
-            total += len(block) * loss.item()
-        losses.append(total / 9)
+            total += float(counts[small.y[block]].sum()) * loss.item()
+        losses.append(total / float(counts[small.y[drawn]].sum()))
     return a, mixture, losses
 
 
-def after(small: Any, method: Any, mixture: np.ndarray) -> np.ndarray:
+def after(small: Any, method: Any, mixture: np.ndarray, **changes: Any) -> np.ndarray:
     """Plain SGD from the mixture."""
     settings = {name: getattr(method, name) for name in ("batch", "momentum", "weight_decay", "clip")}
     start = Weights(small.facts.layout, mixture, {})
-    found: np.ndarray = SGD(**settings).train(small.task(start=start)).weights.parameters
+    found: np.ndarray = SGD(**settings).train(small.task(start=start, **changes)).weights.parameters
     return found
 
 
@@ -109,15 +111,18 @@ def test_with_a_at_zero_the_top_is_the_clients_own_bit_for_bit(small: Any) -> No
     assert mixture.parameters[TOP].tobytes() == small.model(8).parameters[TOP].tobytes()
 
 
-def test_the_first_learning_goes_on_until_the_loss_has_settled(small: Any, close: Any) -> None:
-    method = FedALA(batch=4, window=3, threshold=0.004, mixing_lr=1.0)
-    _, _, losses = by_hand(small, method, np.ones(18), epochs=40)
-    settled = next(n for n in range(4, 41) if np.std(losses[n - 3 : n]) < 0.004)
+@pytest.mark.parametrize(("supervised", "threshold"), [("plain", 0.004), ("weighted", 0.0005)])
+def test_the_first_learning_goes_on_until_the_loss_has_settled(
+    small: Any, close: Any, supervised: str, threshold: float
+) -> None:
+    method, facts = FedALA(batch=4, window=3, threshold=threshold, mixing_lr=1.0), learning(small, supervised)
+    _, _, losses = by_hand(small, method, np.ones(18), epochs=40, supervised=supervised)
+    settled = next(n for n in range(4, 41) if np.std(losses[n - 3 : n]) < threshold)
     assert 4 < settled < 40
-    weights, mixture, _ = by_hand(small, method, np.ones(18), epochs=settled)
-    update = method.train(small.task(state=state(small, learnt=0)))
+    weights, mixture, _ = by_hand(small, method, np.ones(18), epochs=settled, supervised=supervised)
+    update = method.train(small.task(state=state(small, learnt=0), facts=facts))
     close(update.state["weights"], weights, 1e-11)
-    close(update.weights.parameters, after(small, method, mixture), 1e-10)
+    close(update.weights.parameters, after(small, method, mixture, facts=facts), 1e-10)
     assert update.state["learnt"] == 1
 
 

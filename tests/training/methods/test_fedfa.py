@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
+from local_loops import SUPERVISED, learning
 
 from fedscope.checkpoints import Layout
 from fedscope.checkpoints.models.weights import TensorEntry
@@ -32,19 +32,20 @@ def sgd(task: Any, **settings: Any) -> np.ndarray:
     return parameters
 
 
+@pytest.mark.parametrize("supervised", list(SUPERVISED))
 @pytest.mark.parametrize("weight", [0.1, 4.0])
 @pytest.mark.parametrize("calibrate_from", [3, 4, None])
 def test_fedfa_follows_its_formula(
-    small: Any, by_hand: Callable[..., Any], weight: float, calibrate_from: int | None, close: Any
+    small: Any, by_hand: Callable[..., Any], weight: float, calibrate_from: int | None, close: Any, supervised: str
 ) -> None:
     method = FedFA(**PLAIN, anchor_weight=weight, anchor_momentum=0.6, calibrate_from=calibrate_from)
-    task = taking_part(small)
+    task = taking_part(small, facts=learning(small, supervised))
     anchors, seen = torch.from_numpy(ANCHORS), []
 
     def step(module: Any, x: Any, y: Any) -> Any:
         features = torch.tanh(module[0](x))
         seen.extend((int(label), row.detach().numpy().copy()) for label, row in zip(y, features, strict=True))
-        loss = functional.cross_entropy(module(x), y)
+        loss = SUPERVISED[supervised](module(x), y)
         for c in range(3):
             rows = [features[i] for i in range(len(y)) if y[i] == c]
             if rows:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
+from local_loops import SUPERVISED, learning
 
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, stack, write_round
 from fedscope.training.build import initial_model
@@ -49,12 +49,13 @@ def inputs_of(noise: Any, y: Any) -> Any:
     return torch.cat((noise, torch.eye(3, dtype=torch.float64)[y]), dim=1)
 
 
+@pytest.mark.parametrize("supervised", list(SUPERVISED))
 @pytest.mark.parametrize(("alpha", "beta"), [(10.0, 10.0), (3.0, 0.0), (0.0, 3.0)])
 def test_clients_follow_the_formula(
-    small: Any, by_hand: Callable[..., Any], alpha: float, beta: float, close: Any
+    small: Any, by_hand: Callable[..., Any], alpha: float, beta: float, close: Any, supervised: str
 ) -> None:
     method = FedGen(**PLAIN, **SIZES, alpha=alpha, beta=beta, decay=0.5)
-    task = small.task(sent=sent_by(small, method), draw=2)
+    task = small.task(sent=sent_by(small, method), draw=2, facts=learning(small, supervised))
     network = as_module(dict(task.sent)).eval()
     draws = torch_generator(0, "generator", round=3, client=2, draw=2)
 
@@ -70,7 +71,7 @@ def test_clients_follow_the_formula(
             made = network(inputs_of(noise[n + i : n + i + 1], wanted[i : i + 1])).detach()
             asked = asked - torch.log(module[2](made)[0].softmax(0)[wanted[i]]) / n
         # Round 3: two decays.
-        return functional.cross_entropy(module(x), y) + 0.25 * (alpha * asked + beta * taught)
+        return SUPERVISED[supervised](module(x), y) + 0.25 * (alpha * asked + beta * taught)
 
     before = {name: value.copy() for name, value in task.sent.items()}
     trained = method.train(task).weights.parameters

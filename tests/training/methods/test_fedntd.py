@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from local_loops import SUPERVISED, learning
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout
@@ -35,11 +36,12 @@ def log_shares(answers: list[Any], true: int, tau: float) -> dict[int, Any]:
     return {c: answers[c] / tau - torch.log(total) for c in others}
 
 
+@pytest.mark.parametrize("supervised", list(SUPERVISED))
 @pytest.mark.parametrize(("beta", "tau"), [(1.0, 1.0), (3.0, 1.0), (2.0, 2.5)])
 def test_fedntd_follows_its_formula(
-    small: Any, by_hand: Callable[..., Any], beta: float, tau: float, close: Any
+    small: Any, by_hand: Callable[..., Any], beta: float, tau: float, close: Any, supervised: str
 ) -> None:
-    method, task = FedNTD(**PLAIN, beta=beta, temperature=tau), small.task()
+    method, task = FedNTD(**PLAIN, beta=beta, temperature=tau), small.task(facts=learning(small, supervised))
     sent = deepcopy(small.module)
 
     def step(module: Any, x: Any, y: Any) -> Any:
@@ -48,7 +50,7 @@ def test_fedntd_follows_its_formula(
             own = log_shares(list(module(x[i])), int(y[i]), tau)
             teacher = {c: value.item() for c, value in log_shares(list(sent(x[i])), int(y[i]), tau).items()}
             total = total + sum(math.exp(teacher[c]) * (teacher[c] - own[c]) for c in own)
-        return functional.cross_entropy(module(x), y) + beta * tau**2 * total / len(y)
+        return SUPERVISED[supervised](module(x), y) + beta * tau**2 * total / len(y)
 
     trained = method.train(task).weights.parameters
     close(trained, by_hand(task, method, step), 1e-12)

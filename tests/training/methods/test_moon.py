@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
+from local_loops import SUPERVISED, learning
 
 from fedscope.checkpoints import Layout, Weights
 from fedscope.training.build import initial_model
@@ -34,9 +34,12 @@ def returning(small: Any, **changes: Any) -> Any:
     return small.task(**{"state": {"previous": small.model(9)}, "last": 1, **changes})
 
 
+@pytest.mark.parametrize("supervised", list(SUPERVISED))
 @pytest.mark.parametrize(("mu", "tau"), [(1.0, 1.0), (5.0, 0.5)])
-def test_moon_follows_its_formula(small: Any, by_hand: Callable[..., Any], mu: float, tau: float, close: Any) -> None:
-    method, task = MOON(**PLAIN, mu=mu, temperature=tau), returning(small)
+def test_moon_follows_its_formula(
+    small: Any, by_hand: Callable[..., Any], mu: float, tau: float, close: Any, supervised: str
+) -> None:
+    method, task = MOON(**PLAIN, mu=mu, temperature=tau), returning(small, facts=learning(small, supervised))
     sent, previous = as_module(small, task.start), as_module(small, task.state["previous"])
 
     def cosine(a: Any, b: Any) -> Any:
@@ -48,7 +51,7 @@ def test_moon_follows_its_formula(small: Any, by_hand: Callable[..., Any], mu: f
             own, towards, away = (torch.tanh(net[0](x[i])) for net in (module, sent, previous))
             good, bad = (torch.exp(cosine(own, other.detach()) / tau) for other in (towards, away))
             total = total - torch.log(good / (good + bad))
-        return functional.cross_entropy(module(x), y) + mu * total / len(y)
+        return SUPERVISED[supervised](module(x), y) + mu * total / len(y)
 
     trained = method.train(task).weights.parameters
     close(trained, by_hand(task, method, step), 1e-12)

@@ -25,6 +25,7 @@ from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.fisher import Fisher
 from fedscope.training.methods.servers.regmean import RegMean
 from fedscope.training.methods.shared.probes import Linear
+from fedscope.training.tasks import given_task
 
 
 class Squares(Task):
@@ -165,6 +166,21 @@ def test_gradients_of_any_task_take_the_datas_labels() -> None:
         FedscopeError, match=r"^--server fisher draws labels from the model, and the task Squares has no"
     ):
         probe.squared_gradients(model(module), "model")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_samples_count_as_in_the_tasks_mean(smoothing: float) -> None:
+    weight = torch.tensor([1.0, 2.0, 30.0], dtype=torch.float64)
+    criterion = nn.CrossEntropyLoss(weight, label_smoothing=smoothing)
+    module, known = nn.Linear(4, 3).double(), samples(task=given_task(criterion))
+    c = weight[known.y]
+    squares = 0.0
+    for one, label, count in zip(known.x, known.y, c, strict=True):
+        # alone a sample's loss is l/c, as its weight is divided by
+        gradients = torch.autograd.grad(criterion(module(one[None]), label[None]), list(module.parameters()))
+        squares = squares + count * torch.cat([part.reshape(-1) for part in gradients]).square()
+    found = ModelProbe(module, known, CPU).squared_gradients(model(module), "data")
+    np.testing.assert_allclose(found, (squares / c.sum()).numpy(), rtol=1e-6)
 
 
 def inputs_by_hand(module: nn.Module, x: torch.Tensor) -> list[np.ndarray]:

@@ -126,16 +126,18 @@ class FedALA(ClientMethod):
         gap, weights = sent - own, bench.tensor(a).clone()
         # lerp, because own + (sent − own) is not sent to the last bit
         bench.w[where] = torch.lerp(own, sent, weights)
+        count = task.facts.task.count
+        whole = sum(count(task.y[block]) for block in blocks)
         losses: list[float] = []
         while len(losses) < (self.most_epochs if first else 1):
             total = LossSum()
             for block in blocks:
                 if task.stop is not None and task.stop.is_set():
                     raise Stopped
-                total.add(bench.loss(task.objective, task.x[block], task.y[block]), len(block))
+                total.add(bench.loss(task.objective, task.x[block], task.y[block]), count(task.y[block]))
                 weights.sub_(bench.g[where] * gap, alpha=self.mixing_lr).clamp_(0, 1)
                 bench.w[where] = torch.lerp(own, sent, weights)
-            losses.append(total.total() / len(some))
+            losses.append(total.total() / whole)
             if len(losses) > self.window and np.std(losses[-self.window :]) < self.threshold:
                 break
         mixture = Weights(task.start.layout, bench.w.cpu().numpy().copy(), task.start.buffers)

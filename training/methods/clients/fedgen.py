@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 class FedGen(ClientMethod):
     """The server learns a generator of features from the clients' heads; clients train their heads with it.
 
-    Client: loss = CE + γ_t (α CE(head(G(z′, y′)), y′) + β KL(softmax head(G(z, y)) ‖ softmax logits)), γ_t =
-    decay^(t−1), on a mini-batch x, y of n samples: y′ [n] uniform over the classes, noise z, z′ [n, noise]; all means
+    Client: loss = L + γ_t (α CE(head(G(z′, y′)), y′) + β KL(softmax head(G(z, y)) ‖ softmax logits)), γ_t =
+    decay^(t−1), on a mini-batch x, y of n samples: L the task's mean loss (a criterion's weights of classes and
+    smoothing are in it, and in no other term), y′ [n] uniform over the classes, noise z, z′ [n, noise]; all other means
     over n. The left side of KL is a constant target, and so are the features G(·) [n, width]: the first term reaches
     the head alone.
 
@@ -126,7 +127,7 @@ class FedGen(ClientMethod):
             own = functional.log_softmax(logits, dim=1)
             taught = functional.kl_div(own, target, reduction="batchmean", log_target=True)
             asked = functional.cross_entropy(as_float32(answers[n:]), wanted)
-            return functional.cross_entropy(as_float32(logits), y) + factor * (self.alpha * asked + self.beta * taught)
+            return task.loss_of(logits, y) + factor * (self.alpha * asked + self.beta * taught)
 
         return local_sgd(task, self, objective=objective)
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ...local.worker_model import as_float32
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
 
@@ -20,9 +19,10 @@ from ..base import ClientMethod, MethodInfo
 class FedNTD(ClientMethod):
     """Clients keep the global model's outputs on the classes that a sample does not have.
 
-    loss = CE + β τ² (1/n) Σ_x KL(softmax(g̃/τ) ‖ softmax(l̃/τ)), where g̃, l̃ [n, classes − 1] are the logits of the
-    model that was sent and of the client's own on the same mini-batch x, y, without the true class y. The teacher is
-    constant; τ² keeps the gradient's size as τ grows.
+    loss = L + β τ² (1/n) Σ_x KL(softmax(g̃/τ) ‖ softmax(l̃/τ)), where L is the task's mean loss (a
+    criterion's weights of classes and smoothing are in it, and not in the term), and g̃, l̃ [n, classes − 1] are the
+    logits of the model that was sent and of the client's own on the same mini-batch x, y, without the true class y. The
+    teacher is constant; τ² keeps the gradient's size as τ grows.
 
     Chosen: the teacher answers in evaluation mode (no dropout, running statistics). At the first local step of a model
     without either both answers are equal and the term has no gradient, so that step is SGD's. With two classes a single
@@ -55,8 +55,7 @@ class FedNTD(ClientMethod):
                 for answer in (logits, taught)
             )
             distance: Tensor = (global_.exp() * (global_ - own)).sum() / n
-            loss: Tensor = functional.cross_entropy(as_float32(logits), y) + self.beta * self.temperature**2 * distance
-            return loss
+            return task.loss_of(logits, y) + self.beta * self.temperature**2 * distance
 
         return local_sgd(task, self, objective=objective)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ...local.worker_model import as_float32, features_and_logits
+from ...local.worker_model import features_and_logits
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
 
@@ -20,7 +20,8 @@ from ..base import ClientMethod, MethodInfo
 class MOON(ClientMethod):
     """Clients pull their features towards those of the global model and away from those of their own last model.
 
-    loss = CE + μ (1/n) Σ_x −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ), where s_g and s_p are the cosines of the
+    loss = L + μ (1/n) Σ_x −log( e^{s_g/τ} / (e^{s_g/τ} + e^{s_p/τ}) ), where L is the task's mean loss (a
+    criterion's weights of classes and smoothing are in it, and not in the term), and s_g and s_p are the cosines of the
     features [n, width] of a mini-batch x with the features of the same x in the model that was sent and in the client's
     model after its last participation. Both of those are constant and in evaluation mode; the head gets no gradient
     from the term.
@@ -61,7 +62,7 @@ class MOON(ClientMethod):
             # One call for both, so that equal cosines send back gradients that cancel before they meet the loss's.
             towards, away = functional.cosine_similarity(features, torch.stack([seen[0], seen[-1]]), dim=2)
             contrast = functional.softplus((away - towards) / self.temperature).mean()
-            return functional.cross_entropy(as_float32(logits), y) + self.mu * contrast
+            return task.loss_of(logits, y) + self.mu * contrast
 
         update = local_sgd(task, self, objective=objective)
         return replace(update, state={"previous": update.weights})

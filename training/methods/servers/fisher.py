@@ -22,8 +22,9 @@ class Fisher(ServerMethod):
         F_i = (1/n) Σ_j E_{y ~ p(y|x_j; θ_i)} (∇ log p(y|x_j; θ_i))²
         w⁺  = Σ p_i max(F_i, ε) θ_i / Σ p_i max(F_i, ε)
 
-    The expectation over the classes is exact. ``labels`` = ``data`` takes the labels of the data instead (the empirical
-    Fisher information), of any task's loss: one gradient a sample, not one a class. Where all F_i are below ε it is the
+    The expectation over the classes is exact, and samples count alike. ``labels`` = ``data`` takes the labels of the
+    data instead (the empirical Fisher information), of any task's loss: one gradient a sample, not one a class. Samples
+    then count as in the task's mean, as with a criterion's weights of classes. Where all F_i are below ε it is the
     plain mean. Buffers are averaged with p. All models see the same samples, where the paper takes each model's own.
     Costs a gradient for each client, sample and class, one after the other.
     """
