@@ -13,6 +13,7 @@ from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import COLOURS, GREY, SMALL, SURFACE, describe_data, paper_style
 from ...plotting.ticks import even
+from .result import left_out
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +83,14 @@ def _draw_gains(axes: Axes, one: RoundMatrix, nat: str) -> None:
     gains = one.gains_of(one.deployed)
     scale = 100 if one.measure == "error" else 1
     value, stderr = (
-        np.array([np.nan if (x := getattr(gain, f"{one.measure}_gain{end}")) is None else scale * x for gain in gains])
+        np.array(
+            [
+                np.nan
+                if gain.client in one.diverged or (x := getattr(gain, f"{one.measure}_gain{end}")) is None
+                else scale * x
+                for gain in gains
+            ]
+        )
         for end in ("", "_stderr")
     )
     axes.axhline(0, color=GREY, linewidth=0.6, zorder=1)
@@ -103,6 +111,8 @@ def _remark(result: Matrix) -> str:
         f"round {one.round}: {one.measure} of every model on every client's data; below: what the {one.deployed} model "
         "gains a client on its own data (orange: it loses), bars are two standard errors"
     ]
+    if one.diverged:
+        parts.append(f"no gain: {left_out(one).rpartition(': ')[2]}, whose own model has no finite loss")
     if np.isnan(one.table(one.measure)).any():
         parts.append("hatched: no such sample, or no number")
     if "data" in result.attrs:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ...checkpoints.io.errors import list_few
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from .sure import is_sure
 
@@ -104,6 +105,14 @@ class RoundMatrix(Serializable):
             found[rows[cell.model], columns[cell.place]] = np.nan if number is None else number
         return found
 
+    @property
+    def diverged(self) -> tuple[int, ...]:
+        """The clients whose own model has a finite loss nowhere: its errors are all wrong answers, beside which any
+        other model gains."""
+        losses = self.table("loss")[: len(self.clients)]
+        broken = ~np.isfinite(losses).any(axis=1)
+        return () if broken.all() else tuple(k for k, lost in zip(self.clients, broken, strict=True) if lost)
+
     def gains_of(self, than: str) -> list[Gain]:
         """Return the clients' gains by one shared model, in the order of the clients."""
         own = {gain.client: gain for gain in self.gains if gain.than == than}
@@ -193,7 +202,7 @@ class AtHome:
     """The gains of a round's clients by its deployed model, at home.
 
     Attributes:
-        measured: clients with samples of their own whose gain is a number.
+        measured: clients with samples of their own whose gain is a number, those left out whose own model diverged.
         worse: for whom their own model is better; surely: by more than two standard errors, see
             :func:`~fedscope.decomposition.matrix.sure.is_sure`.
         mean, stderr: of the gains over clients.
@@ -211,7 +220,11 @@ class AtHome:
 def at_home(one: RoundMatrix) -> AtHome:
     """Sum the gains by the deployed model up."""
     name = f"{one.measure}_gain"
-    gains = [gain for gain in one.gains_of(one.deployed) if _is_number(getattr(gain, name))]
+    gains = [
+        gain
+        for gain in one.gains_of(one.deployed)
+        if _is_number(getattr(gain, name)) and gain.client not in one.diverged
+    ]
     values = np.array([getattr(gain, name) for gain in gains])
     if not gains:
         return AtHome(0, 0, 0, math.nan, math.nan, None)
@@ -241,14 +254,23 @@ def _sentence(run: str, one: RoundMatrix) -> str:
     gain, stderr = getattr(least, f"{kind}_gain"), getattr(least, f"{kind}_gain_stderr")
     table, models = one.table(kind), one.models
     tests = table[:, -1]
-    clients, deployed = tests[: len(one.clients)], tests[models.index(one.deployed)]
+    deployed = tests[models.index(one.deployed)]
+    clients = np.array([test for k, test in zip(one.clients, tests, strict=False) if k not in one.diverged])
     test = f"test {kind} {_level(one, deployed)}, of a client's model {_level(one, float(clients.mean()))} on average"
     if home.mean >= 0:
         word, most = "least", _shown(one, gain, stderr, sign="+")
     else:
         word, most = "most", _shown(one, abs(gain), stderr)
     worst = f", {word} for client {least.client} ({most})" if home.measured > 1 else ""
-    return f"{worse}; {mean}{worst}; {test}"
+    return f"{worse}; {mean}{worst}; {test}{left_out(one)}"
+
+
+def left_out(one: RoundMatrix) -> str:
+    """Say whose models diverged, behind a sentence; "" where none has."""
+    if not one.diverged:
+        return ""
+    whose = f"client {one.diverged[0]}" if len(one.diverged) == 1 else f"clients {list_few(one.diverged, 6)}"
+    return f"; left out, because the own model has no finite loss: {whose}"
 
 
 def _shown(one: RoundMatrix, value: float, stderr: float | None, sign: str = "") -> str:

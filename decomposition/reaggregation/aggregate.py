@@ -17,6 +17,7 @@ from ...checkpoints.models.products import Adapters
 from ...checkpoints.models.weights import stack
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import CPU, Compute
+from ...evaluation.lazy_models import LazyModels
 from ...evaluation.measured_statistics import Measured, MeasuredStatistics
 from ...evaluation.samples import Samples
 from ...evaluation.tied_parameters import tied_names
@@ -266,7 +267,8 @@ def measure_servers(
     if recorded is not None:
         groups, names = [[partial(_given, recorded)], *groups], [("recorded", "", ""), *names]
         results = [None, *made]
-    flat = _Models([model for group in groups for model in group])
+    makers = [model for group in groups for model in group]
+    flat = LazyModels(len(makers), lambda i: makers[i]())
     ends = np.cumsum([len(group) for group in groups])
     fma = int(ends[(recorded is not None) + (there[0] if there else 0)]) - 1
     pairs = [(k, fma, 0) for k in range(len(flat))]
@@ -338,19 +340,6 @@ def _with_statistics(made: Reaggregated, measured: Measured) -> Reaggregated:
         return measured(version())
 
     return replace(made, weights=measured(made.weights), versions=tuple(partial(again, one) for one in made.versions))
-
-
-class _Models(Sequence[Weights]):
-    """Models, of which each is made when it is asked for."""
-
-    def __init__(self, makers: Sequence[Callable[[], Weights]]) -> None:
-        self._makers = makers
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._makers[i]()
 
 
 def _given(model: Weights) -> Weights:

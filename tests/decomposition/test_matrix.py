@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,10 @@ def test_a_personal_methods_clients_have_their_own_models(
         assert cells[f"client-{client}", f"client-{client}"].loss == pytest.approx(loss[0], rel=1e-6)
 
 
+def shown(figure: Any) -> str:
+    return " ".join(" ".join(text.get_text() for text in figure.texts).split())
+
+
 def made(*gains: float | None, error: bool = True) -> RoundMatrix:
     clients = tuple(range(len(gains)))
     names = [*(f"client-{k}" for k in clients), "global"]
@@ -252,6 +257,22 @@ def test_the_sentence_says_for_how_many_the_average_is_worse_at_home() -> None:
     assert nothing == (
         "ima, round 4: no client has samples of its own on which its model and the global model are numbers"
     )
+
+
+@pytest.mark.same_elsewhere
+@pytest.mark.parametrize("lost", [math.nan, None])
+def test_a_client_that_diverged_is_no_gain_of_the_average(lost: float | None) -> None:
+    """Its answers are all wrong, so that any other model gains beside it."""
+    whole = made(0.1, -0.2, 0.9)
+    cells = tuple(replace(one, loss=lost, error=0.9) if one.model == "client-2" else one for one in whole.cells)
+    said = Matrix("ima", (broken := replace(whole, cells=cells),)).summary()
+    assert "larger error than the client's own model for 1 of 2 clients" in said
+    assert "there it loses 5 ± 15 points on average over clients, most for client 1" in said
+    assert said.endswith(
+        "of a client's model 50 % on average; left out, because the own model has no finite loss: client 2"
+    )
+    assert "no gain: client 2, whose own model has no finite loss" in shown(Matrix("ima", (broken,)).figure())
+    assert "left out" not in Matrix("ima", (whole,)).summary()
 
 
 @pytest.mark.same_elsewhere
