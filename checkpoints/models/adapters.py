@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 
 from ..io.errors import FedscopeError, list_few
 from ..io.untrusted import read_json
+from .adapter_bases import INIT, NAME, SHA256, changed_base, located, refuse_other_base
 from .weights import Layout
+from .wrappers import unwrap
 
 #: LoRA and DoRA (PEFT, kohya, diffusers, loralib), LoHa, LoKr, VeRA, AdaLoRA; and the dimension that is the rank
 _RANK_IS = {
@@ -43,6 +46,7 @@ _RANK_IS = {
     "lokr_w2_a": 1,
     "lokr_w2_b": 0,
     "lora_E": 0,
+    "lora_diag": None,  # of KaSA, between A and B
     "lora_mid": 0,  # between both, of convolutions
     "lora_magnitude_vector": None,
     "dora_scale": None,
@@ -72,7 +76,12 @@ SUBJECTS = {
 }
 #: what a file beside an adapter says of how its product is scaled, and how it is called in sentences
 _SETTINGS = ("r", "lora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
+#: who says which settings
+Told = tuple[object, dict[str, Any]]
+#: kinds of LoRA that add no plain product of A and B
+_KINDS = ("use_qalora", "use_bdlora")
 _CONFIG = "adapter_config.json"
+_ALPHA = ".alpha"
 
 
 def factors_in(names: Iterable[str]) -> list[str]:
@@ -145,16 +154,17 @@ def scale_beside(path: Path) -> dict[str, Any]:
     Raises:
         FedscopeError: a configuration that cannot be read.
     """
-    config = (path if path.is_dir() else path.parent) / _CONFIG
+    folder = path if path.is_dir() else path.parent
+    config = folder / _CONFIG
     if not config.is_file():
         return {}
     held = read_json(config, "an adapter's configuration", "copy or save it again")
-    return _settings(held) if isinstance(held, dict) else {}
+    return _settings(held, folder.parent, folder) if isinstance(held, dict) else {}
 
 
 def scale_of_module(model: Any) -> dict[str, Any]:
-    """Read the same of a ``PeftModel``; none of other models."""
-    configs = getattr(model, "peft_config", None)
+    """Read the same of a ``PeftModel``, in a wrapper too (``DataParallel``, ...); none of other models."""
+    configs = getattr(unwrap(model), "peft_config", None)
     if not isinstance(configs, Mapping) or len(configs) != 1:
         return {}
     (config,) = configs.values()
@@ -167,10 +177,34 @@ def scale_in(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     >>> scale_in({"q.lora_down.weight": np.ones((4, 8)), "q.lora_up.weight": np.ones((8, 4)), "q.alpha": np.array(2.0)})
     {'alpha': {'q': 2.0}}
     """
-    names = [name.removesuffix(".alpha") for name in arrays if name.endswith(".alpha") and arrays[name].size == 1]
-    modules = {name[: match.start()] for name in arrays if (match := _FACTOR.search(name))} if names else set()
-    found = {name: float(arrays[f"{name}.alpha"].reshape(-1)[0]) for name in names if name in modules}
+    names = alphas_in({name: array.shape for name, array in arrays.items()})
+    found = {name.removesuffix(_ALPHA): float(arrays[name].reshape(-1)[0]) for name in arrays if name in names}
     return {"alpha": found} if found else {}
+
+
+def alphas_in(shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:
+    """Return the names of kohya's ``.alpha``: single numbers beside factors, which scale their product. They are
+    settings, and no weights.
+
+    >>> alphas_in({"q.lora_down.weight": (4, 8), "q.alpha": (), "prelu.alpha": (1,)})
+    frozenset({'q.alpha'})
+    """
+    names = [name for name, shape in shapes.items() if name.endswith(_ALPHA) and prod(shape) == 1]
+    modules = {name[: match.start()] for name in shapes if (match := _FACTOR.search(name))} if names else set()
+    return frozenset(name for name in names if name.removesuffix(_ALPHA) in modules)
+
+
+def settings_of_run(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``run.json`` says of a run's adapters, and of their base; nothing where it says nothing.
+
+    >>> settings_of_run({"adapters": {"lora_alpha": 8}, "base": {"path": "/base.pt", "sha256": "0a"}})
+    {'lora_alpha': 8, 'base_model_name_or_path': '/base.pt', 'base_sha256': '0a'}
+    """
+    told, base = info.get("adapters"), info.get("base")
+    settings = dict(told) if isinstance(told, Mapping) else {}
+    if isinstance(base, Mapping) and isinstance(base.get("path"), str):
+        settings |= {NAME: base["path"], SHA256: base.get("sha256")}
+    return settings
 
 
 def checked_alpha(alpha: Any) -> float:
@@ -231,6 +265,23 @@ def _alpha_of(settings: Mapping[str, Any]) -> Any:
     return settings.get("lora_alpha", settings.get("alpha"))
 
 
+def recorded_scale(run: Path, info: Mapping[str, Any], given: Told | None) -> tuple[Told | None, Told | None]:
+    """Return what a run says of its adapters, for a recorder that goes on with it: as tensors say it (kohya's), and as
+    models do.
+
+    Args:
+        given: what the recorder's model says.
+
+    Raises:
+        FedscopeError: the model says another scale, or another base.
+    """
+    settings = settings_of_run(info)
+    told = (f"what {run} holds", settings) if settings else None
+    if told is not None and given is not None:
+        refuse_other_scale(*told, *given)
+    return (told, given) if isinstance(_alpha_of(settings), Mapping) else (None, told or given)
+
+
 def refuse_other_adapters(
     run: Path, info: Mapping[str, Any], alpha: float | None, base: Mapping[str, str] | None
 ) -> None:
@@ -254,32 +305,44 @@ def refuse_other_adapters(
         raise FedscopeError(f"{run} was recorded {was}, not {base['path']} as it is now; leave base= out to go on")
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what has no effect, so that settings of two versions of a library compare; and without what is none."""
+def _settings(config: Mapping[str, Any], *places: Path) -> dict[str, Any]:
+    """Without what has no effect, so that settings of two versions of a library compare; and without what is none.
+
+    Args:
+        places: where a base that is named by a relative path may lie.
+    """
 
     def plain(value: Any) -> bool:
         return isinstance(value, int | float) or (
             isinstance(value, Mapping) and all(isinstance(one, int | float) for one in value.values())
         )
 
-    return {
+    settings = {
         name: config[name] for name in _SETTINGS if config.get(name) not in (None, {}, False) and plain(config[name])
     }
+    targets = config.get("target_parameters")
+    if isinstance(targets, list | tuple | set) and targets and all(isinstance(one, str) for one in targets):
+        settings["target_parameters"] = sorted(targets)
+    settings |= {name: True for name in _KINDS if config.get(name)}
+    settings |= {INIT: how} if (how := changed_base(config)) else {}
+    return settings | ({NAME: base} if (base := located(config.get(NAME), *places)) else {})
 
 
 def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of_other: Mapping[str, Any]) -> None:
-    """Refuse two adapters whose products are scaled differently: their factors say nothing of each other.
+    """Refuse two adapters whose products are scaled differently, or added to different weights: their factors say
+    nothing of each other.
+
+    Of settings that somebody typed, as those of a run, the alpha alone is known, and compared.
 
     Args:
         one, other: what they are called; of_one, of_other: their settings, none where these are not known.
 
     Raises:
-        FedscopeError: ranks, alphas or scalings differ; names both.
+        FedscopeError: ranks, alphas, scalings or bases differ; names both.
     """
     if not of_one or not of_other:
         return
-    for name in _SETTINGS:
-        mine, theirs = of_one.get(name), of_other.get(name)
+    for name, mine, theirs in _compared(of_one, of_other):
         if mine == theirs:
             continue
         if isinstance(mine, Mapping) and isinstance(theirs, Mapping):  # by module: the first that differs
@@ -291,6 +354,22 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
             "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
             "into their base, or leave one out"
         )
+    refuse_other_base(one, of_one, other, of_other)
+
+
+def _compared(of_one: Mapping[str, Any], of_other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return the settings that both say, by name."""
+    if "r" in of_one and "r" in of_other:
+        return [(name, of_one.get(name), of_other.get(name)) for name in _SETTINGS]
+    mine, theirs = _alpha_of(of_one), _alpha_of(of_other)
+    scaled = any(settings.get(name) for settings in (of_one, of_other) for name in ("use_rslora", "alpha_pattern"))
+    if scaled or mine is None or theirs is None:
+        return []
+    if isinstance(mine, Mapping) != isinstance(theirs, Mapping):  # by layer, and of all
+        mine, theirs = (set(one.values()) if isinstance(one, Mapping) else {one} for one in (mine, theirs))
+        if len(mine) == len(theirs) == 1:
+            (mine,), (theirs,) = mine, theirs
+    return [("alpha" if isinstance(mine, Mapping) else "lora_alpha", mine, theirs)]
 
 
 def _format(value: Any) -> str:

@@ -24,6 +24,7 @@ from ..models.adapters import (
     about_adapters,
     checked_alpha,
     factors_in,
+    recorded_scale,
     refuse_other_adapters,
     refuse_other_scale,
     scale_of_module,
@@ -167,7 +168,7 @@ class Recorder:
         self._writer: RunWriter | None = None
         self._layout: Layout | None = None
         self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
-        self._scale: tuple[object, dict[str, Any]] | None = None
+        self._scale = ("model=", told) if (told := scale_of_module(model)) else None
         self._alphas: tuple[object, dict[str, Any]] | None = None
         self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
         self._base = None if base is None else named_base(base)
@@ -409,6 +410,7 @@ class Recorder:
             if is_counted(starts):
                 refuse_uncounted(starts, by_id, place, "starts")
             given_starts = _numbered(starts, place, "starts")
+            self._refuse_other_scales(place, {f"the start of client {k}": one for k, one in given_starts.items()})
             refuse_unmatched(place, given_starts, by_id)
             if all(given_starts[k] is by_id[k] for k in by_id):
                 self._tell(
@@ -554,6 +556,7 @@ class Recorder:
                 was = f"without {what}" if recorded is None else f"with {what} {recorded!r}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {told!r}; leave {what}= out to go on with it")
         refuse_other_adapters(run.path, run.info, self._alpha, self._base)
+        self._alphas, self._scale = recorded_scale(run.path, run.info, self._scale)
         if "name" in data:
             refuse_changed(run.path, had)
         if data.get("sha256") not in (None, had.get("sha256")):

@@ -12,7 +12,7 @@ from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorde
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
+from ...checkpoints.models.adapters import Told, about_adapters, refuse_other_scale, scale_in
 from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
 from ...checkpoints.models.match_names import match_names, refuse_untied
@@ -20,6 +20,7 @@ from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, i
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
+from .adapter_settings import refuse_misfit_adapters, refuse_unlike, settings_of_model
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compare_recorded
@@ -54,6 +55,7 @@ class ResolvedModels:
     Attributes:
         settings: what a result's provenance says of all that.
         runs: that the models are of, each once.
+        told: what the models say of their adapters, each with its name; base: the weights that were given for all.
     """
 
     module: nn.Module
@@ -62,6 +64,8 @@ class ResolvedModels:
     settings: dict[str, Any]
     dataset: Dataset
     runs: tuple[Run, ...]
+    told: tuple[Told, ...] = ()
+    base: Any = None
 
 
 def resolve_models(
@@ -109,6 +113,9 @@ def resolve_models(
     module = _module_for(models[0], runs, architecture, dataset, base)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
+    told = _told_by(models)
+    refuse_unlike(told, expected.layout, base=source.base)
+    refuse_misfit_adapters(told, architecture, expected.layout, base, is_given=source.base is not None)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
     if adapters:
@@ -141,16 +148,18 @@ def resolve_models(
         **said,
         **task_settings(module, samples, loaded[0].weights),
     }
-    return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs))
+    return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs), told, source.base)
 
 
 def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[Model, ...]:
     """Load further models of the same runs, as those that were resolved.
 
     Raises:
-        FedscopeError: models that do not fit the architecture.
+        FedscopeError: models that do not fit the architecture, or whose adapters are not scaled as those.
     """
-    return _load_all(models, ExpectedModel.of(posed.module), posed.models[0].address)
+    expected = ExpectedModel.of(posed.module)
+    refuse_unlike((*posed.told, *_told_by(models)), expected.layout, base=posed.base)
+    return _load_all(models, expected, posed.models[0].address)
 
 
 def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Model]:
@@ -162,7 +171,7 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
         FedscopeError: as :func:`load_into_same`; says which file.
     """
     expected = ExpectedModel.of(posed.module)
-    _refuse_other_scales(files)
+    refuse_unlike((*posed.told, *_told_by(files)), expected.layout, base=posed.base)
     said: dict[str, list[str]] = {}
     for i, file in enumerate(files):
         with warnings.catch_warnings():
@@ -235,7 +244,6 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
             refuse_unreadable(model, clause)
         elif isinstance(model, Mapping):
             refuse_numberless(model.items(), clause)
-    _refuse_other_scales(models)
     return tuple(_load(models, i, expected, whose) for i in range(len(models)))
 
 
@@ -321,24 +329,9 @@ def _told_apart(models: tuple[Model, ...]) -> tuple[Model, ...]:
     return tuple(replace(model, label=label) for model, label in zip(models, labels, strict=True))
 
 
-def _refuse_other_scales(models: Sequence[ModelLike]) -> None:
-    """Refuse adapters whose products are scaled differently, as far as they say it.
-
-    Raises:
-        FedscopeError: names both ranks or alphas.
-    """
-    known: list[tuple[str, dict[str, Any]]] = []
-    for i, model in enumerate(models):
-        name = _name(models, i)
-        if isinstance(model, str | Path):
-            parsed = parse_address(str(model))
-            scale = scale_beside(Path(parsed.path)) if parsed.round is None else {}
-        else:
-            scale = scale_of_module(model)
-        if scale:
-            known.append((name, scale))
-    for name, scale in known[1:]:
-        refuse_other_scale(known[0][0], known[0][1], name, scale)
+def _told_by(models: Sequence[ModelLike]) -> tuple[Told, ...]:
+    """Return what models say of their adapters, each with its name."""
+    return tuple((_name(models, i), settings_of_model(model)) for i, model in enumerate(models))
 
 
 def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:

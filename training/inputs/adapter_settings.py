@@ -1,0 +1,144 @@
+"""What models say of the scale and the base of their adapters, compared at one place: files, runs, modules, and the
+architecture that they are measured in."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, parse_address
+from ...checkpoints.models.adapter_bases import INIT, NAME, SHA256, changed_base, located, refuse_other_base
+from ...checkpoints.models.adapters import (
+    Told,
+    factors_in,
+    refuse_other_scale,
+    scale_beside,
+    scale_of_module,
+    settings_of_run,
+)
+from ...checkpoints.models.files import file_and_key
+from ...checkpoints.models.products import adapters_of
+
+#: where the sentence on two adapters says what follows of it
+_REASON = re.compile(r": their products|: what they add|, so they must not")
+#: scales that differ by less are the same
+_SAME = 1e-6
+
+
+def settings_of_model(model: Any) -> dict[str, Any]:
+    """Return what a model says of its adapters: an address, a file, a model that was loaded, or a module; nothing where
+    it says nothing."""
+    if isinstance(model, Model):
+        return settings_of_run(model.run.info) if model.run is not None else _of_address(model.address)
+    if isinstance(model, str | Path):
+        return _of_address(str(model))
+    return scale_of_module(model)
+
+
+def settings_of_architecture(architecture: Any) -> dict[str, Any]:
+    """Return what an architecture says of the adapters in it: the folder of one (``hf:FOLDER``), or a module."""
+    from ..models.pretrained import PretrainedFolder, is_pretrained
+
+    if is_pretrained(architecture):
+        return scale_beside(PretrainedFolder(path=architecture).folder)
+    return {} if isinstance(architecture, str) else scale_of_module(architecture)
+
+
+def refuse_unlike(told: Sequence[Told], layout: Layout, *, base: object = None) -> None:
+    """Refuse models whose adapters are scaled differently, or adapt different weights, as far as they say it.
+
+    Args:
+        told: which model says what.
+        layout: of all of them.
+        base: the weights that were given for all; what the models say of theirs does not count then.
+
+    Raises:
+        FedscopeError: names two of them.
+    """
+    some = [(name, _without_base(settings) if base is not None else settings) for name, settings in told if settings]
+    for name, settings in some[1:]:
+        refuse_other_scale(*some[0], name, settings)
+        _refuse_other_factor(some[0], (name, settings), layout)
+
+
+def refuse_misfit_adapters(
+    told: Sequence[Told], architecture: Any, layout: Layout, base: object, *, is_given: bool
+) -> None:
+    """Refuse models in an architecture that scales their products otherwise, or beside weights that they do not adapt:
+    their losses were those of other adapters.
+
+    Args:
+        base: the weights that the adapters are put beside; is_given: whether they were asked for, which counts.
+
+    Raises:
+        FedscopeError: names the model and what it does not fit.
+    """
+    if not factors_in(layout.names):
+        return
+    for name, settings in told:
+        if (how := changed_base(settings)) and base is not None:
+            warnings.warn(
+                f"{name} was begun with {INIT} = {how!r}, which changes the weights that it adapts; the base {base} "
+                "must be these changed weights",
+                FedscopeWarning,
+                stacklevel=3,
+            )
+            break
+    if base is not None and not is_given:
+        for name, settings in told:
+            refuse_other_base(name, _base_alone(settings), "--model", {NAME: located(str(base))})
+    own = _without_base(settings_of_architecture(architecture))
+    if not own:
+        return
+    called = f"--model {architecture}" if isinstance(architecture, str) else "the module"
+    for name, settings in told:
+        try:
+            refuse_unlike([(name, _without_base(settings)), (called, own)], layout)
+        except FedscopeError as error:
+            raise FedscopeError(
+                f"{_REASON.split(str(error))[0]}, and an architecture computes with its own; give that of these "
+                "adapters with --model, as hf:FOLDER of one of them"
+            ) from None
+
+
+def refuse_unlike_runs(runs: Sequence[Run]) -> None:
+    """Refuse runs whose adapters are scaled differently in one architecture, which has one scale.
+
+    Raises:
+        FedscopeError: names two of them.
+    """
+    told: list[Told] = [(str(run.path), settings_of_run(run.info)) for run in runs]
+    if len(runs) > 1:
+        refuse_unlike(told, runs[0].layout)
+
+
+def _of_address(address: str) -> dict[str, Any]:
+    parsed = parse_address(address)
+    if parsed.round is None:
+        return scale_beside(Path(file_and_key(parsed.path)[0]))
+    return settings_of_run(Run.open(parsed.path).info)
+
+
+def _without_base(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name not in (NAME, SHA256)}
+
+
+def _base_alone(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in (NAME, SHA256)}
+
+
+def _refuse_other_factor(one: Told, other: Told, layout: Layout) -> None:
+    """Refuse two adapters by the factors that their settings come to, where these are not the same ones."""
+    pair = [adapters_of(layout, settings) for _, settings in (one, other)]
+    if pair[0] is None or pair[1] is None or not (pair[0].is_scaled and pair[1].is_scaled):
+        return
+    for mine, theirs in zip(pair[0].products, pair[1].products, strict=False):
+        if abs(mine.scale - theirs.scale) > _SAME * abs(mine.scale):
+            raise FedscopeError(
+                f"{one[0]} is an adapter that scales B·A by {mine.scale:g} at {mine.name}, {other[0]} one by "
+                f"{theirs.scale:g}: their products differ where their factors do not, so these must not be averaged or "
+                "compared as they are; merge them into their base, or leave one out"
+            )
