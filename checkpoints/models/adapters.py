@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,8 @@ SUBJECTS = {
 }
 #: what a file beside an adapter says of how its product is scaled, and how it is called in sentences
 _SETTINGS = ("r", "lora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
+#: where the sentence on two adapters says what follows of it
+ABOUT_BOTH = re.compile(r": their products|: what they add|, so they must not")
 #: who says which settings
 Told = tuple[object, dict[str, Any]]
 #: kinds of LoRA that add no plain product of A and B
@@ -192,6 +195,14 @@ def alphas_in(shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:
     names = [name for name, shape in shapes.items() if name.endswith(_ALPHA) and prod(shape) == 1]
     modules = {name[: match.start()] for name in shapes if (match := _FACTOR.search(name))} if names else set()
     return frozenset(name for name in names if name.removesuffix(_ALPHA) in modules)
+
+
+def alphas_apart(layout: Layout) -> Layout:
+    """Return a layout in which what scales kohya's adapters is no parameter, see :func:`alphas_in`."""
+    alphas = alphas_in({entry.name: entry.shape for entry in layout.entries})
+    if not alphas:
+        return layout
+    return Layout(tuple(replace(entry, kind="buffer") if entry.name in alphas else entry for entry in layout.entries))
 
 
 def settings_of_run(info: Mapping[str, Any]) -> dict[str, Any]:

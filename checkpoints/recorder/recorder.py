@@ -21,6 +21,7 @@ from ..io.errors import DiskFullError, FedscopeError, FedscopeWarning, list_few
 from ..io.keywords import speak_keywords
 from ..io.visible_text import visible
 from ..models.adapters import (
+    Told,
     about_adapters,
     checked_alpha,
     factors_in,
@@ -168,7 +169,7 @@ class Recorder:
         self._writer: RunWriter | None = None
         self._layout: Layout | None = None
         self._expected: ExpectedModel | None = None  # what the models of all rounds should look like
-        self._scale = ("model=", told) if (told := scale_of_module(model)) else None
+        self._scale: Told | None = ("model=", told) if (told := scale_of_module(model)) else None
         self._alphas: tuple[object, dict[str, Any]] | None = None
         self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
         self._base = None if base is None else named_base(base)

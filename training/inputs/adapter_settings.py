@@ -3,15 +3,15 @@ architecture that they are measured in."""
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, parse_address
 from ...checkpoints.models.adapter_bases import INIT, NAME, SHA256, changed_base, located, refuse_other_base
 from ...checkpoints.models.adapters import (
+    ABOUT_BOTH,
     Told,
     factors_in,
     refuse_other_scale,
@@ -22,8 +22,9 @@ from ...checkpoints.models.adapters import (
 from ...checkpoints.models.files import file_and_key
 from ...checkpoints.models.products import adapters_of
 
-#: where the sentence on two adapters says what follows of it
-_REASON = re.compile(r": their products|: what they add|, so they must not")
+if TYPE_CHECKING:
+    from torch import nn
+
 #: scales that differ by less are the same
 _SAME = 1e-6
 
@@ -38,13 +39,13 @@ def settings_of_model(model: Any) -> dict[str, Any]:
     return scale_of_module(model)
 
 
-def settings_of_architecture(architecture: Any) -> dict[str, Any]:
-    """Return what an architecture says of the adapters in it: the folder of one (``hf:FOLDER``), or a module."""
+def settings_of_architecture(architecture: Any, module: nn.Module) -> dict[str, Any]:
+    """Return what an architecture says of the adapters in it: the folder of one (``hf:FOLDER``), or its module."""
     from ..models.pretrained import PretrainedFolder, is_pretrained
 
     if is_pretrained(architecture):
         return scale_beside(PretrainedFolder(path=architecture).folder)
-    return {} if isinstance(architecture, str) else scale_of_module(architecture)
+    return scale_of_module(module)
 
 
 def refuse_unlike(told: Sequence[Told], layout: Layout, *, base: object = None) -> None:
@@ -53,24 +54,29 @@ def refuse_unlike(told: Sequence[Told], layout: Layout, *, base: object = None) 
     Args:
         told: which model says what.
         layout: of all of them.
-        base: the weights that were given for all; what the models say of theirs does not count then.
+        base: the weights that were given for all; that models say others of theirs is a warning then.
 
     Raises:
         FedscopeError: names two of them.
     """
-    some = [(name, _without_base(settings) if base is not None else settings) for name, settings in told if settings]
+    some = [(name, settings) for name, settings in told if settings]
     for name, settings in some[1:]:
-        refuse_other_scale(*some[0], name, settings)
+        first, own = some[0][1], settings
+        if base is not None:
+            _warn_of_other_base(some[0], (name, settings), base)
+            first, own = _without_base(first), _without_base(own)
+        refuse_other_scale(some[0][0], first, name, own)
         _refuse_other_factor(some[0], (name, settings), layout)
 
 
 def refuse_misfit_adapters(
-    told: Sequence[Told], architecture: Any, layout: Layout, base: object, *, is_given: bool
+    told: Sequence[Told], architecture: Any, module: nn.Module, layout: Layout, base: object, *, is_given: bool
 ) -> None:
     """Refuse models in an architecture that scales their products otherwise, or beside weights that they do not adapt:
     their losses were those of other adapters.
 
     Args:
+        architecture, module: what was given, and what was made of it; layout: of the models.
         base: the weights that the adapters are put beside; is_given: whether they were asked for, which counts.
 
     Raises:
@@ -89,8 +95,13 @@ def refuse_misfit_adapters(
             break
     if base is not None and not is_given:
         for name, settings in told:
-            refuse_other_base(name, _base_alone(settings), "--model", {NAME: located(str(base))})
-    own = _without_base(settings_of_architecture(architecture))
+            try:
+                refuse_other_base(name, _base_alone(settings), "the architecture", {NAME: located(str(base))})
+            except FedscopeError as error:
+                raise FedscopeError(
+                    f"{ABOUT_BOTH.split(str(error))[0]}; give the weights of these adapters with --base"
+                ) from None
+    own = _without_base(settings_of_architecture(architecture, module))
     if not own:
         return
     called = f"--model {architecture}" if isinstance(architecture, str) else "the module"
@@ -99,7 +110,7 @@ def refuse_misfit_adapters(
             refuse_unlike([(name, _without_base(settings)), (called, own)], layout)
         except FedscopeError as error:
             raise FedscopeError(
-                f"{_REASON.split(str(error))[0]}, and an architecture computes with its own; give that of these "
+                f"{ABOUT_BOTH.split(str(error))[0]}, and an architecture computes with its own; give that of these "
                 "adapters with --model, as hf:FOLDER of one of them"
             ) from None
 
@@ -110,7 +121,8 @@ def refuse_unlike_runs(runs: Sequence[Run]) -> None:
     Raises:
         FedscopeError: names two of them.
     """
-    told: list[Told] = [(str(run.path), settings_of_run(run.info)) for run in runs]
+    # each is measured beside its own base
+    told: list[Told] = [(str(run.path), _without_base(settings_of_run(run.info))) for run in runs]
     if len(runs) > 1:
         refuse_unlike(told, runs[0].layout)
 
@@ -120,6 +132,15 @@ def _of_address(address: str) -> dict[str, Any]:
     if parsed.round is None:
         return scale_beside(Path(file_and_key(parsed.path)[0]))
     return settings_of_run(Run.open(parsed.path).info)
+
+
+def _warn_of_other_base(one: Told, other: Told, base: object) -> None:
+    try:
+        refuse_other_base(one[0], _base_alone(one[1]), other[0], _base_alone(other[1]))
+    except FedscopeError as error:
+        warnings.warn(
+            f"{ABOUT_BOTH.split(str(error))[0]}; both are measured beside {base}", FedscopeWarning, stacklevel=3
+        )
 
 
 def _without_base(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,13 +115,11 @@ def resolve_models(
     expected = ExpectedModel.of(module)
     told = _told_by(models)
     refuse_unlike(told, expected.layout, base=source.base)
-    refuse_misfit_adapters(told, architecture, expected.layout, base, is_given=source.base is not None)
+    refuse_misfit_adapters(told, architecture, module, expected.layout, base, is_given=source.base is not None)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
     if adapters:
-        scales = [(model.address, scale_in(model.weights.arrays())) for model in loaded]
-        for name, scale in scales[1:]:
-            refuse_other_scale(scales[0][0], scales[0][1], name, scale)
+        _refuse_other_alphas(loaded[0], loaded[1:])
         warnings.warn(adapters, FedscopeWarning, stacklevel=3)
     loaded = _told_apart(loaded)
     samples = limit_samples(dataset, replace(source, split="test") if source.split == "both" else source)
@@ -159,7 +157,9 @@ def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[
     """
     expected = ExpectedModel.of(posed.module)
     refuse_unlike((*posed.told, *_told_by(models)), expected.layout, base=posed.base)
-    return _load_all(models, expected, posed.models[0].address)
+    loaded = _load_all(models, expected, posed.models[0].address)
+    _refuse_other_alphas(posed.models[0], loaded)
+    return loaded
 
 
 def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Model]:
@@ -177,6 +177,7 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FedscopeWarning)  # the model's note
             model = _load(files, i, expected, posed.models[0].address)
+        _refuse_other_alphas(posed.models[0], [model])
         if model.note:
             said.setdefault(model.note, []).append(file)
         yield model
@@ -332,6 +333,17 @@ def _told_apart(models: tuple[Model, ...]) -> tuple[Model, ...]:
 def _told_by(models: Sequence[ModelLike]) -> tuple[Told, ...]:
     """Return what models say of their adapters, each with its name."""
     return tuple((_name(models, i), settings_of_model(model)) for i, model in enumerate(models))
+
+
+def _refuse_other_alphas(first: Model, others: Sequence[Model]) -> None:
+    """Refuse kohya's adapters, whose tensors say their scale, with another one than the first.
+
+    Raises:
+        FedscopeError: names both alphas.
+    """
+    own = scale_in(first.weights.arrays())
+    for model in others if own else ():
+        refuse_other_scale(first.address, own, model.address, scale_in(model.weights.arrays()))
 
 
 def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:

@@ -177,9 +177,9 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
     if model is None:
         return module_of(run)
     base = base_named(model, source.base, [run])
-    told = [(str(run.path), settings_of_run(run.info))]
-    refuse_misfit_adapters(told, model, run.layout, base, is_given=source.base is not None)
     whole = given_module(model, dataset, shapes_of(run.layout), base)
+    told = [(str(run.path), settings_of_run(run.info))]
+    refuse_misfit_adapters(told, model, whole, run.layout, base, is_given=source.base is not None)
     module = rename_as_recorded(with_base(whole, run.layout.names, base, str(run.path)), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)

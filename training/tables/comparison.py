@@ -24,6 +24,7 @@ from ..curves.run_curve import Curve
 from ..curves.run_names import same_data
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
+from .adapter_notes import adapter_notes
 from .code_notes import code_notes
 from .distinct_draws import Placed, about_rows, place_runs
 from .layout import axes_of, position, says, unsaid_settings, words_of
@@ -316,6 +317,7 @@ def table(
             *_about_deployed(gathered, chosen, of),
             *(_short(gathered, chosen, of, last) if last is not None else ()),
             *_unlike(gathered, (*rows, *columns)),
+            *adapter_notes(gathered.entries),
             *_measured_afterwards(gathered, chosen),
         ),
         commands={row: tuple(own) for row, own in commands.items()},
