@@ -3,6 +3,7 @@ they do; their ranks and scales."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -78,11 +79,13 @@ SUBJECTS = {
 #: what a file beside an adapter says of how its product is scaled, and how it is called in sentences
 _SETTINGS = ("r", "lora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
 #: where the sentence on two adapters says what follows of it
-ABOUT_BOTH = re.compile(r": their products|: what they add|, so they must not")
+ABOUT_BOTH = re.compile(r": their products|: their tensors|: what they add|, so they must not")
 #: who says which settings
 Told = tuple[object, dict[str, Any]]
 #: kinds of LoRA that add no plain product of A and B
 _KINDS = ("use_qalora", "use_bdlora")
+#: for which tokens, or in which layers, an adapter's tensors are
+_PLACES = ("alora_invocation_tokens", "trainable_token_indices", "layer_replication")
 _CONFIG = "adapter_config.json"
 _ALPHA = ".alpha"
 
@@ -335,6 +338,7 @@ def _settings(config: Mapping[str, Any], *places: Path) -> dict[str, Any]:
     if isinstance(targets, list | tuple | set) and targets and all(isinstance(one, str) for one in targets):
         settings["target_parameters"] = sorted(targets)
     settings |= {name: True for name in _KINDS if config.get(name)}
+    settings |= {name: config[name] for name in _PLACES if config.get(name) and _is_list(config[name])}
     settings |= {INIT: how} if (how := changed_base(config)) else {}
     return settings | ({NAME: base} if (base := located(config.get(NAME), *places)) else {})
 
@@ -365,7 +369,22 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
             "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
             "into their base, or leave one out"
         )
+    for name in _PLACES if "r" in of_one and "r" in of_other else ():
+        mine, theirs = (json.dumps(settings.get(name)) for settings in (of_one, of_other))
+        if mine != theirs:
+            says = [f"{name} {said[:40]}" if said != "null" else f"no {name}" for said in (mine, theirs)]
+            raise FedscopeError(
+                f"{one} is an adapter with {says[0]}, {other} one with {says[1]}: their tensors are for other tokens "
+                "or layers, so they must not be averaged or compared; leave one out"
+            )
     refuse_other_base(one, of_one, other, of_other)
+
+
+def _is_list(value: Any) -> bool:
+    """Check for whole numbers in lists, perhaps by name."""
+    if isinstance(value, Mapping):
+        return all(isinstance(name, str) and _is_list(one) for name, one in value.items())
+    return isinstance(value, list | tuple) and all(isinstance(one, int) or _is_list(one) for one in value)
 
 
 def _compared(of_one: Mapping[str, Any], of_other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
