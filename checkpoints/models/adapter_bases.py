@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,8 @@ from ..io.untrusted import real_path
 NAME, SHA256 = "base_model_name_or_path", "base_sha256"
 #: how factors were begun, where PEFT takes what they then add out of the base's weights
 INIT = "init_lora_weights"
+#: marks settings of which an earlier version of fedscope kept a part
+EARLIER = "earlier"
 #: of the cache of huggingface_hub
 _SNAPSHOT = re.compile(r"(?:^|/)models--([^/]+)/snapshots/[^/]+/?$")
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
@@ -35,6 +38,11 @@ def changed_base(config: Mapping[str, Any]) -> str:
 
 
 _CHANGING = ("olora", "loftq", "lora_ga", "kasa")
+
+
+def is_whole(settings: Mapping[str, Any]) -> bool:
+    """Check whether settings are all that a configuration says, so that what they lack is not there."""
+    return "r" in settings and EARLIER not in settings
 
 
 def located(name: Any, *places: Path) -> str:
@@ -64,7 +72,7 @@ def refuse_other_base(one: object, of_one: Mapping[str, Any], other: object, of_
     """
     names = of_one.get(NAME), of_other.get(NAME)
     begun = tuple(changed_base(settings) for settings in (of_one, of_other))
-    if begun[0] != begun[1] and all("r" in settings for settings in (of_one, of_other)):
+    if begun[0] != begun[1] and is_whole(of_one) and is_whole(of_other):
         said = [f"the base as {how} leaves it" if how else "the base as it is" for how in begun]
         raise FedscopeError(
             f"{one} adapts {said[0]}, {other} {said[1]}: what they add belongs to different weights, so they must not "
@@ -131,12 +139,23 @@ def _files(name: str) -> list[Path]:
 
 def _contents(files: list[Path], others: list[Path]) -> bool:
     """Check whether files hold the same bytes."""
-    from ..runs.info import sha256_of
-
     pairs = list(zip(files, others, strict=True))
     if any(one.stat().st_size != other.stat().st_size for one, other in pairs):
         return False
-    return all(one.samefile(other) or sha256_of(one) == sha256_of(other) for one, other in pairs)
+    return all(one.samefile(other) or _sum_of_file(one) == _sum_of_file(other) for one, other in pairs)
+
+
+def _sum_of_file(path: Path) -> str:
+    state = path.stat()
+    return _remembered_sum(str(path), state.st_size, state.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _remembered_sum(path: str, _size: int, _changed: int) -> str:
+    """Each client's adapter may name the same large base."""
+    from ..runs.info import sha256_of
+
+    return sha256_of(Path(path))
 
 
 def _sum(name: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..io.errors import FedscopeError, list_few
 from ..io.untrusted import read_json
-from .adapter_bases import INIT, NAME, SHA256, changed_base, located, refuse_other_base
+from .adapter_bases import EARLIER, INIT, NAME, SHA256, changed_base, is_whole, located, refuse_other_base
 from .weights import Layout
 from .wrappers import unwrap
 
@@ -218,7 +218,8 @@ def settings_of_run(info: Mapping[str, Any]) -> dict[str, Any]:
     settings = dict(told) if isinstance(told, Mapping) else {}
     if isinstance(base, Mapping) and isinstance(base.get("path"), str):
         settings |= {NAME: base["path"], SHA256: base.get("sha256")}
-    return settings
+    # earlier versions kept ranks and scales alone
+    return settings | ({EARLIER: True} if "r" in settings and NAME not in told else {})
 
 
 def checked_alpha(alpha: Any) -> float:
@@ -369,8 +370,8 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
             "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
             "into their base, or leave one out"
         )
-    for name in _PLACES if "r" in of_one and "r" in of_other else ():
-        mine, theirs = (json.dumps(settings.get(name)) for settings in (of_one, of_other))
+    for name in _PLACES if is_whole(of_one) and is_whole(of_other) else ():
+        mine, theirs = (json.dumps(settings.get(name), sort_keys=True) for settings in (of_one, of_other))
         if mine != theirs:
             says = [f"{name} {said[:40]}" if said != "null" else f"no {name}" for said in (mine, theirs)]
             raise FedscopeError(

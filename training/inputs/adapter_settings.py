@@ -39,6 +39,21 @@ def settings_of_model(model: Any) -> dict[str, Any]:
     return scale_of_module(model)
 
 
+def told_by(models: Sequence[Any], names: Sequence[str]) -> tuple[Told, ...]:
+    """Return what models say of their adapters, each with its name. A run is opened once, however many are its."""
+    of_runs: dict[str, dict[str, Any]] = {}
+    told: list[Told] = []
+    for model, name in zip(models, names, strict=True):
+        address = parse_address(str(model)) if isinstance(model, str | Path) else None
+        if address is None or address.round is None:
+            told.append((name, settings_of_model(model)))
+            continue
+        if address.path not in of_runs:
+            of_runs[address.path] = settings_of_model(model)
+        told.append((name, of_runs[address.path]))
+    return tuple(told)
+
+
 def settings_of_architecture(architecture: Any, module: nn.Module) -> dict[str, Any]:
     """Return what an architecture says of the adapters in it: the folder of one (``hf:FOLDER``), or its module."""
     from ..models.pretrained import PretrainedFolder, is_pretrained

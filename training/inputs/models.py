@@ -20,7 +20,7 @@ from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, i
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
-from .adapter_settings import refuse_misfit_adapters, refuse_unlike, settings_of_model
+from .adapter_settings import refuse_misfit_adapters, refuse_unlike, told_by
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compare_recorded
@@ -113,7 +113,7 @@ def resolve_models(
     module = _module_for(models[0], runs, architecture, dataset, base)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
-    told = _told_by(models)
+    told = told_by(models, names_of(models))
     refuse_unlike(told, expected.layout, base=source.base)
     refuse_misfit_adapters(told, architecture, module, expected.layout, base, is_given=source.base is not None)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
@@ -156,7 +156,7 @@ def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[
         FedscopeError: models that do not fit the architecture, or whose adapters are not scaled as those.
     """
     expected = ExpectedModel.of(posed.module)
-    refuse_unlike((*posed.told, *_told_by(models)), expected.layout, base=posed.base)
+    refuse_unlike((*posed.told, *told_by(models, names_of(models))), expected.layout, base=posed.base)
     loaded = _load_all(models, expected, posed.models[0].address)
     _refuse_other_alphas(posed.models[0], loaded)
     return loaded
@@ -171,7 +171,7 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
         FedscopeError: as :func:`load_into_same`; says which file.
     """
     expected = ExpectedModel.of(posed.module)
-    refuse_unlike((*posed.told, *_told_by(files)), expected.layout, base=posed.base)
+    refuse_unlike((*posed.told, *told_by(files, files)), expected.layout, base=posed.base)
     said: dict[str, list[str]] = {}
     for i, file in enumerate(files):
         with warnings.catch_warnings():
@@ -328,11 +328,6 @@ def _told_apart(models: tuple[Model, ...]) -> tuple[Model, ...]:
     ]
     labels = distinct_labels([model.label for model in models], files)
     return tuple(replace(model, label=label) for model, label in zip(models, labels, strict=True))
-
-
-def _told_by(models: Sequence[ModelLike]) -> tuple[Told, ...]:
-    """Return what models say of their adapters, each with its name."""
-    return tuple((_name(models, i), settings_of_model(model)) for i, model in enumerate(models))
 
 
 def _refuse_other_alphas(first: Model, others: Sequence[Model]) -> None:

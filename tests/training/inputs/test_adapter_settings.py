@@ -116,6 +116,17 @@ def test_an_architecture_of_another_scale_is_refused(places: dict[str, Any], que
     QUESTIONS[question](run, Adapted(0))
 
 
+def test_what_an_earlier_version_did_not_keep_is_not_compared() -> None:
+    from fedscope.checkpoints.models.adapters import refuse_other_scale, settings_of_run
+
+    now = {"r": 2, "lora_alpha": 8, "base_model_name_or_path": "org/net", "init_lora_weights": "pissa"}
+    then = settings_of_run({"adapters": {"r": 2, "lora_alpha": 8}})
+    refuse_other_scale("one", then, "other", {**now, "trainable_token_indices": [1]})
+    plain = {name: value for name, value in now.items() if name != "init_lora_weights"}
+    with pytest.raises(FedscopeError, match=r"one adapts the base as it is, other the base as pissa leaves it"):
+        refuse_other_scale("one", settings_of_run({"adapters": plain}), "other", now)
+
+
 def test_runs_of_two_scales_are_not_measured_in_one_architecture(places: dict[str, Any], tmp_path: Path) -> None:
     runs = [record(tmp_path / f"of-{alpha}", alpha) for alpha in (8, 32)]
     with pytest.raises(FedscopeError, match=r"of-8 is an adapter with lora_alpha 8, .*of-32 one with 32"):
