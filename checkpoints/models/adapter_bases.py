@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from ..io.errors import FedscopeError, FedscopeWarning
-from ..io.untrusted import real_path
+from ..io.untrusted import real_path, regular
+from .files import files_of_model
 
 #: what ``adapter_config.json`` calls the base, and what a run says of its files
 NAME, SHA256 = "base_model_name_or_path", "base_sha256"
@@ -78,7 +80,7 @@ def refuse_other_base(one: object, of_one: Mapping[str, Any], other: object, of_
             f"{one} adapts {said[0]}, {other} {said[1]}: what they add belongs to different weights, so they must not "
             "be averaged or compared; merge each into its base, or leave one out"
         )
-    if not names[0] or not names[1]:
+    if not all(isinstance(name, str) and name for name in names):
         return
     match _compare(of_one, of_other):
         case "other":
@@ -127,8 +129,6 @@ def _last(name: str) -> str:
 
 def _files(name: str) -> list[Path]:
     """The files of the weights; none where they do not lie here."""
-    from .files import files_of_model
-
     if not Path(name).exists():
         return []
     try:
@@ -142,26 +142,34 @@ def _contents(files: list[Path], others: list[Path]) -> bool:
     pairs = list(zip(files, others, strict=True))
     if any(one.stat().st_size != other.stat().st_size for one, other in pairs):
         return False
-    return all(one.samefile(other) or _sum_of_file(one) == _sum_of_file(other) for one, other in pairs)
+    return all(one.samefile(other) or _known_sum(one) == _known_sum(other) for one, other in pairs)
+
+
+def sum_of_files(files: Iterable[Path]) -> str:
+    """Return the sha256 of the names and checksums of files, as a run keeps it of its base."""
+    said = hashlib.sha256()
+    for file in files:
+        said.update(f"{file.name} {_sum_of_file(file)}\n".encode())
+    return said.hexdigest()
 
 
 def _sum_of_file(path: Path) -> str:
+    with regular(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _known_sum(path: Path) -> str:
+    """The same, once for many adapters that are compared: each client's may name the same large base."""
     state = path.stat()
-    return _remembered_sum(str(path), state.st_size, state.st_mtime_ns)
+    return _remembered_sum(path, state.st_size, state.st_mtime_ns)
 
 
 @lru_cache(maxsize=1024)
-def _remembered_sum(path: str, _size: int, _changed: int) -> str:
-    """Each client's adapter may name the same large base."""
-    from ..runs.info import sha256_of
-
-    return sha256_of(Path(path))
+def _remembered_sum(path: Path, _size: int, _changed: int) -> str:
+    return _sum_of_file(path)
 
 
 def _sum(name: str) -> str:
     """The checksum of a base that lies here, as runs keep it; "" of another."""
-    from ..recorder.inputs import named_base
-
-    if not _files(name):
-        return ""
-    return named_base(name)["sha256"]
+    files = _files(name)
+    return sum_of_files(files) if files else ""

@@ -16,9 +16,9 @@ from ..io.archives import read_npz, read_torch
 from ..io.atomic import write_durably
 from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest
 from ..io.untrusted import explain_read_errors, lost_link, regular
-from .adapters import alphas_in, other_ranks
 from .distributed import METADATA, DistributedFolder
 from .expected import STATISTICS, ExpectedModel
+from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
 from .weights import Layout, TensorEntry, Weights

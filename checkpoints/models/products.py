@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .adapters import alphas_in, factors_in, split_factor
+from .factor_names import alphas_in, factors_in, split_factor
 from .weights import Layout, TensorEntry
 
 Array = npt.NDArray[np.float64]
@@ -278,7 +278,7 @@ def _experts(layer: str, rows: int, settings: Mapping[str, Any]) -> int | None:
     """
     targets = settings.get("target_parameters")
     module = re.sub(r"(\.base_layer)+$", "", layer)
-    if targets is not None:
+    if isinstance(targets, list | tuple):
         owners = [name.rpartition(".")[0] for name in targets if isinstance(name, str)]
         of_parameter = any(owner and f".{module}".endswith(f".{owner}") for owner in owners)
         if not of_parameter:

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
-from ..models.adapters import alphas_in, other_ranks, scale_in
+from ..models.adapters import scale_in
 from ..models.expected import STATISTICS, ExpectedModel, place_of, tied_names
+from ..models.factor_names import alphas_in, other_ranks
 from ..models.match_names import COUNTERS, is_constant, match_names
 from ..models.state_dicts import WRAPPINGS, find_state_dict, is_tensor
 from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of, to_bfloat16

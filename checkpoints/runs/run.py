@@ -17,7 +17,7 @@ from ..io.errors import FedscopeError, FedscopeWarning, spans
 from ..io.given_values import as_index
 from ..io.untrusted import read_toml, real_path
 from ..io.visible_text import visible
-from ..models.adapters import alphas_apart
+from ..models.factor_names import alphas_apart
 from ..models.weights import Layout
 from ..rounds.metrics import Metrics, read_rows, to_arrays
 from ..rounds.round import Round, few_of

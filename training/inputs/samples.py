@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
-from ...checkpoints.models.adapters import about_adapters, alphas_in, settings_of_run
+from ...checkpoints.models.adapters import settings_of_run
+from ...checkpoints.models.factor_names import about_adapters, alphas_in
 from ...checkpoints.models.wrappers import unwrap
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike_runs
 from .any_model import any_model
