@@ -16,9 +16,9 @@ from ..io.archives import read_npz, read_torch
 from ..io.atomic import write_durably
 from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest
 from ..io.untrusted import explain_read_errors, lost_link, regular
-from .adapters import other_ranks
 from .distributed import METADATA, DistributedFolder
 from .expected import STATISTICS, ExpectedModel
+from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .state_dicts import as_arrays, find_state_dict, fit, hint
 from .weights import Layout, TensorEntry, Weights
@@ -71,7 +71,9 @@ def flatten_arrays(place: object, arrays: Mapping[str, np.ndarray], expected: Ex
     Raises:
         FedscopeError: not the expected model; says what is missing, unexpected or of another shape.
     """
-    known = expected.layout if expected is not None else Layout(tuple(_entry(*one) for one in arrays.items()))
+    alphas = alphas_in({name: array.shape for name, array in arrays.items()})
+    entries = (_entry(name, array, name in alphas) for name, array in arrays.items())
+    known = expected.layout if expected is not None else Layout(tuple(entries))
     try:
         with np.errstate(over="ignore"):  # a diverged model in double precision
             return known.flatten(arrays)
@@ -348,6 +350,6 @@ def _name_in_order(path: Path, arrays: dict[str, np.ndarray], layout: Layout | N
     return {entry.name: arrays[name] for entry, name in zip(layout.entries, ordered, strict=True)}
 
 
-def _entry(name: str, array: np.ndarray) -> TensorEntry:
-    buffer = name.rpartition(".")[2] in STATISTICS or not np.issubdtype(array.dtype, np.floating)
+def _entry(name: str, array: np.ndarray, scales: bool) -> TensorEntry:
+    buffer = scales or name.rpartition(".")[2] in STATISTICS or not np.issubdtype(array.dtype, np.floating)
     return TensorEntry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from ..io.errors import FedscopeError, list_few, nearest
-from .adapters import split_factor
+from .factor_names import split_factor
 from .weights import Layout, TensorEntry
 
 #: the kind of a layer by the name of its class, or of a class that this derives from; torch need not be loaded

@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
-from ..models.adapters import other_ranks, scale_in
+from ..models.adapters import scale_in
 from ..models.expected import STATISTICS, ExpectedModel, place_of, tied_names
+from ..models.factor_names import alphas_in, other_ranks
 from ..models.match_names import COUNTERS, is_constant, match_names
 from ..models.state_dicts import WRAPPINGS, find_state_dict, is_tensor
 from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of, to_bfloat16
@@ -43,9 +44,12 @@ class ModelTensors:
         """Make the layout of these tensors.
 
         What is trained is what the module or ``model`` says; where neither does, all floating tensors but those that
-        are called as the statistics of normalization layers.
+        are called as the statistics of normalization layers, and the ``.alpha`` that scale kohya's adapters.
         """
         kinds = {entry.name: entry.kind for entry in model.entries} if model is not None else {}
+        if self.parameters is None:
+            alphas = alphas_in({name: array.shape for name, array in self.arrays.items()})
+            kinds = {**dict.fromkeys(alphas, "buffer"), **kinds}
         entries = []
         for name, array in self.arrays.items():
             dtype = self.dtypes[name]

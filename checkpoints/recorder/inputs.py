@@ -3,7 +3,6 @@ it was trained with."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -70,13 +69,11 @@ def named_base(base: Path | str) -> dict[str, str]:
     Raises:
         FedscopeError: no model there.
     """
+    from ..models.adapter_bases import sum_of_files
     from ..models.files import files_of_model
 
     path = Path(real_path(expand_home(str(base))))
-    said = hashlib.sha256()
-    for file in files_of_model(path):
-        said.update(f"{file.name} {sha256_of(file)}\n".encode())
-    return {"path": str(path), "sha256": said.hexdigest()}
+    return {"path": str(path), "sha256": sum_of_files(files_of_model(path))}
 
 
 def path_of(name: str) -> Path | None:

@@ -24,7 +24,9 @@ from ..models.adapters import (
     about_adapters,
     checked_alpha,
     factors_in,
+    recorded_scale,
     refuse_other_adapters,
+    scale_of_module,
     settings_of_adapters,
 )
 from ..models.weights import Layout
@@ -163,7 +165,8 @@ class Recorder:
         self._alpha = None if lora_alpha is None else checked_alpha(lora_alpha)
         self._base = None if base is None else named_base(base)
         self._looks = True  # at how the server came to its models
-        self._known = AcceptedRounds()
+        told = scale_of_module(model)
+        self._known = AcceptedRounds(scale=("model=", told) if told else None)
         self._lost, self._told_lost, self._closed = "", False, False
         self._background = Background()
         #: whether models are given as tensors that nobody else needs, which are dropped as they are written
@@ -535,6 +538,7 @@ class Recorder:
                 was = f"without {what}" if recorded is None else f"with {what} {recorded!r}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {told!r}; leave {what}= out to go on with it")
         refuse_other_adapters(run.path, run.info, self._alpha, self._base)
+        recorded_scale(run.path, run.info, self._known.scale)  # refuses another one of the model's
         if "name" in data:
             refuse_changed(run.path, had)
         if data.get("sha256") not in (None, had.get("sha256")):
@@ -551,7 +555,9 @@ class Recorder:
         server = ServerIdentifier(run.layout)
         if run.rounds:
             server.recall(run.round("last"))
-        self._known = AcceptedRounds(writer.last + 1, server=server, columns=writer.further, resumed=run)
+        self._known = AcceptedRounds(
+            writer.last + 1, scale=self._known.scale, server=server, columns=writer.further, resumed=run
+        )
         told = (run.path, run.info.get("adapters", {}))
         if isinstance(told[1].get("alpha"), Mapping):  # by layer, as tensors say it
             self._known.alphas = told

@@ -18,6 +18,7 @@ from ..io.given_values import as_index
 from ..io.shell_words import command_line
 from ..io.untrusted import read_toml, real_path
 from ..io.visible_text import visible
+from ..models.factor_names import alphas_apart
 from ..models.weights import Layout
 from ..rounds.metrics import Metrics, read_rows, to_arrays
 from ..rounds.round import Round, few_of
@@ -64,7 +65,8 @@ class Run:
             layout = Layout.from_json(info["layout"])
         except FedscopeError as error:
             raise FedscopeError(f"{path / 'run.json'}: {error}; restore it from a copy") from None
-        self.layout = layout.widened() if self.is_foreign else layout
+        # earlier versions recorded what scales kohya's adapters as weights
+        self.layout = alphas_apart(layout.widened()) if self.is_foreign else layout
         self.identity: str = info.get(NAME, "")
         self._visible, self._misnamed = _look(path / "rounds")
         self._there = frozenset(self._visible)

@@ -10,8 +10,8 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, recorded_matrix
-from ...checkpoints.models.adapters import factors_in
-from ...checkpoints.models.products import Adapters, odd_one
+from ...checkpoints.models.adapters import factors_in, settings_of_run
+from ...checkpoints.models.products import Adapters, odd_one, unclear_factors
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .means import RoundMeans
 from .recorded_adapters import about_products, adapters_of_run, warn_of_products
@@ -107,6 +107,11 @@ def required_adapters(run: Run) -> Adapters:
     if found is not None:
         return found
     kinds = factors_in(run.layout.names)
+    if unclear := unclear_factors(run.layout, settings_of_run(run.info)):
+        raise FedscopeError(
+            f"the adapters of {run.path} do not say how their factors multiply: {unclear}; import the adapters again "
+            "with their adapter_config.json, or merge them into their base"
+        )
     if kinds:
         raise FedscopeError(
             f"the adapters of {run.path} are not only pairs of factors A and B ({', '.join(kinds)}): "

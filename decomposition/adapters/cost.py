@@ -69,6 +69,5 @@ def mean_models(round_: Round, adapters: Adapters) -> dict[str, Weights]:
         own = factors_of(round_, product)[p > 0]  # a client of weight 0 may have diverged
         for name, (b, a) in means_of(own, p[p > 0], product.rank, sent):
             row = made.setdefault(name, mean.parameters.copy())
-            row[layout.slices[product.a]] = a.reshape(-1)
-            row[layout.slices[product.b]] = b.reshape(-1) / product.scale
+            product.put(row, layout.slices, a, b / product.scale)
     return {name: Weights(layout, row, mean.buffers) for name, row in made.items()}

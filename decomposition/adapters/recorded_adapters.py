@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...analysis.runs import warn_of_adapters
 from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, Weights, read_chunks
+from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.low_rank import difference, norm
 from ...checkpoints.models.products import Adapters, Product, adapters_of
 from ...checkpoints.models.weights import BFLOAT16
@@ -26,8 +27,7 @@ _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, BFLOAT16:
 
 def adapters_of_run(run: Run) -> Adapters | None:
     """Return what the models of a run add; None where they are no adapters, or of a kind that has no plain products."""
-    settings = run.info.get("adapters")
-    return adapters_of(run.layout, settings if isinstance(settings, dict) else {})
+    return adapters_of(run.layout, settings_of_run(run.info))
 
 
 def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix, refuse_own_starts
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.products import Adapters
 from ...checkpoints.models.weights import stack
 from ...checkpoints.runs.run import lacking_words
@@ -421,6 +422,7 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
             steps=np.zeros(len(ids), np.int64),
             p=np.full(len(ids), 1 / len(ids)) if config.server.weighting == "uniform" else round_.weights,
             clients=run.info.get("clients", len(ids)),
+            adapters=settings_of_run(run.info),
         )
     before = config_at(run, round_.number)
     lr = before.average.explore_pace(round_.number, before.client.pace(round_.number), before.client).lr

@@ -13,7 +13,7 @@ from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorde
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.models.adapters import about_adapters, refuse_other_scale, scale_beside, scale_in, scale_of_module
+from ...checkpoints.models.adapters import Told, about_adapters, refuse_other_scale, scale_in
 from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
 from ...checkpoints.models.match_names import match_names, refuse_untied
@@ -22,6 +22,7 @@ from ...checkpoints.models.stored_weights import RecentWeights, StoredWeights
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
+from .adapter_settings import refuse_misfit_adapters, refuse_unlike, told_by
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named, dataset_asked
 from .recorded_error import compare_recorded
@@ -59,6 +60,7 @@ class ResolvedModels:
     Attributes:
         settings: what a result's provenance says of all that.
         runs: that the models are of, each once.
+        told: what the models say of their adapters, each with its name; base: the weights that were given for all.
     """
 
     module: nn.Module
@@ -67,6 +69,8 @@ class ResolvedModels:
     settings: dict[str, Any]
     dataset: Dataset
     runs: tuple[Run, ...]
+    told: tuple[Told, ...] = ()
+    base: Any = None
 
 
 def resolve_models(
@@ -114,12 +118,13 @@ def resolve_models(
     module = _module_for(models[0], runs, architecture, dataset, base)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
+    told = told_by(models, names_of(models))
+    refuse_unlike(told, expected.layout, base=source.base)
+    refuse_misfit_adapters(told, architecture, module, expected.layout, base, is_given=source.base is not None)
     loaded = _load_all(models, expected, str(name_of(source.model) or first))
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
     if adapters:
-        scales = [(model.address, scale_in(model.weights.arrays())) for model in loaded]
-        for name, scale in scales[1:]:
-            refuse_other_scale(scales[0][0], scales[0][1], name, scale)
+        _refuse_other_alphas(loaded[0], loaded[1:])
         warnings.warn(adapters, FedscopeWarning, stacklevel=3)
     loaded = _told_apart(loaded)
     samples = limit_samples(dataset, replace(source, split="test") if source.split == "both" else source)
@@ -146,16 +151,20 @@ def resolve_models(
         **said,
         **task_settings(module, samples, loaded[0].weights),
     }
-    return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs))
+    return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs), told, source.base)
 
 
 def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[Model, ...]:
     """Load further models of the same runs, as those that were resolved.
 
     Raises:
-        FedscopeError: models that do not fit the architecture.
+        FedscopeError: models that do not fit the architecture, or whose adapters are not scaled as those.
     """
-    return _load_all(models, ExpectedModel.of(posed.module), posed.models[0].address)
+    expected = ExpectedModel.of(posed.module)
+    refuse_unlike((*posed.told, *told_by(models, names_of(models))), expected.layout, base=posed.base)
+    loaded = _load_all(models, expected, posed.models[0].address)
+    _refuse_other_alphas(posed.models[0], loaded)
+    return loaded
 
 
 def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Model]:
@@ -167,12 +176,13 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
         FedscopeError: as :func:`load_into_same`; says which file.
     """
     expected = ExpectedModel.of(posed.module)
-    _refuse_other_scales(files)
+    refuse_unlike((*posed.told, *told_by(files, files)), expected.layout, base=posed.base)
     said: dict[str, list[str]] = {}
     for i, file in enumerate(files):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FedscopeWarning)  # the model's note
             model = _load(files, i, expected, posed.models[0].address)
+        _refuse_other_alphas(posed.models[0], [model])
         if model.note:
             said.setdefault(model.note, []).append(file)
         yield model
@@ -240,7 +250,6 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
             refuse_unreadable(model, clause)
         elif isinstance(model, Mapping):
             refuse_numberless(model.items(), clause)
-    _refuse_other_scales(models)
     recent = RecentWeights(HELD // 2)
     size = expected.layout.size * expected.layout.dtype.itemsize
     stored = size * len(models) > HELD
@@ -344,24 +353,15 @@ def _told_apart(models: tuple[Model, ...]) -> tuple[Model, ...]:
     return tuple(replace(model, label=label) for model, label in zip(models, labels, strict=True))
 
 
-def _refuse_other_scales(models: Sequence[ModelLike]) -> None:
-    """Refuse adapters whose products are scaled differently, as far as they say it.
+def _refuse_other_alphas(first: Model, others: Sequence[Model]) -> None:
+    """Refuse kohya's adapters, whose tensors say their scale, with another one than the first.
 
     Raises:
-        FedscopeError: names both ranks or alphas.
+        FedscopeError: names both alphas.
     """
-    known: list[tuple[str, dict[str, Any]]] = []
-    for i, model in enumerate(models):
-        name = _name(models, i)
-        if isinstance(model, str | Path):
-            parsed = parse_address(str(model))
-            scale = scale_beside(Path(parsed.path)) if parsed.round is None else {}
-        else:
-            scale = scale_of_module(model)
-        if scale:
-            known.append((name, scale))
-    for name, scale in known[1:]:
-        refuse_other_scale(known[0][0], known[0][1], name, scale)
+    own = scale_in(first.weights.arrays())
+    for model in others if own else ():
+        refuse_other_scale(first.address, own, model.address, scale_in(model.weights.arrays()))
 
 
 def _shapes(model: ModelLike, runs: Sequence[Run]) -> Mapping[str, Sequence[int]]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
-from ...checkpoints.models.adapters import about_adapters
+from ...checkpoints.models.adapters import settings_of_run
+from ...checkpoints.models.factor_names import about_adapters, alphas_in
 from ...checkpoints.models.wrappers import unwrap
+from .adapter_settings import refuse_misfit_adapters, refuse_unlike_runs
 from .any_model import any_model
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named as data_named
@@ -151,6 +153,8 @@ def _data_of_runs(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Datase
     """Return the data of whole runs, and what a result's provenance says of how they were compared with recorded
     runs'."""
     refuse_nameless(runs, source)
+    if source.model is not None:
+        refuse_unlike_runs(runs)
     task = asked_task(runs, source)
     dataset = dataset_asked(runs, source, task)
     if data_named(runs, source) is not None:
@@ -175,6 +179,8 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
         return module_of(run)
     base = base_named(model, source.base, [run])
     whole = given_module(model, dataset, shapes_of(run.layout), base)
+    told = [(str(run.path), settings_of_run(run.info))]
+    refuse_misfit_adapters(told, model, whole, run.layout, base, is_given=source.base is not None)
     module = rename_as_recorded(with_base(whole, run.layout.names, base, str(run.path)), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
@@ -239,7 +245,8 @@ def averaged_statistics(runs: Sequence[Run], *measured: MeasuredStatistics | Non
 
 def averaged_buffers(layout: Layout) -> dict[str, Any]:
     """Return the same of averages of models of a layout."""
-    kept = [entry for entry in layout.buffers if entry.dtype.startswith("float")]
+    alphas = alphas_in({entry.name: entry.shape for entry in layout.entries})
+    kept = [entry for entry in layout.buffers if entry.dtype.startswith("float") and entry.name not in alphas]
     return {"normalization_policy": "averaged"} if kept else {}
 
 

@@ -213,6 +213,7 @@ class Cohort:
         label_counts: [C, classes], of each client's training samples.
         validator: losses and errors [M] of models [M, P] on the samples that the server names, see
             :attr:`ServerMethod.validates_on`; None where it names none.
+        adapters: what a run says of its adapters' rank and scale, as ``run.json`` has it; empty where it says nothing.
     """
 
     round: int
@@ -225,6 +226,7 @@ class Cohort:
     reach: np.ndarray = field(default_factory=lambda: np.empty(0))
     label_counts: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.int64))
     validator: Validator | None = None
+    adapters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @holds_arrays()

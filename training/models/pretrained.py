@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...checkpoints import FedscopeError, expand_home
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.untrusted import read_json
+from ...checkpoints.models.adapter_bases import changed_base
 from ..import_string import describe_error
 from ..settings.settings import setting
 from .custom import Factory
@@ -80,6 +81,7 @@ class PretrainedFolder(Factory):
 
     def _adapted(self) -> nn.Module:
         """The base with the adapter in it."""
+        _refuse_changed_base(self.folder / ADAPTER)
         peft = _package("peft", self.path)
         base = _network(Path(self.base) if self.base else base_of(self.folder))
         with _explained(self.folder / ADAPTER, "peft"):
@@ -147,6 +149,20 @@ def base_of(folder: Path) -> Path:
     raise FedscopeError(
         f"{folder / ADAPTER} names the base {named!r}, which is no folder with a {CONFIG} here; give it with --base"
     )
+
+
+def _refuse_changed_base(place: Path) -> None:
+    """Refuse an adapter that does not add to the weights of its base as they are.
+
+    Raises:
+        FedscopeError: says how it was begun, and how PEFT makes a plain one of it.
+    """
+    if how := changed_base(_json(place)):
+        what = "kasa_config" if how == "kasa" else f"init_lora_weights {how!r}"
+        raise FedscopeError(
+            f"{place} says {what}: the adapter adds to changed weights, which its base does not hold; give the folder "
+            "that PEFT saves of it merged (merge_and_unload) or converted (path_initial_model_for_weight_conversion)"
+        )
 
 
 def _network(folder: Path) -> nn.Module:

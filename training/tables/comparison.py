@@ -20,6 +20,7 @@ from ...results import Table, TableResult, group_rows, number
 from ..curves.measures import CurveMeasure, measure_of, refuse_unknown
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
+from .adapter_notes import adapter_notes
 from .asked_model import OF, curve_of_model
 from .distinct_draws import Placed, about_rows, place_runs
 from .layout import axes_of, position, words_of
@@ -315,6 +316,7 @@ def table(
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
             *notes_on_last_numbers(gathered, chosen, of),
             *notes_on_other_settings(gathered, (*rows, *columns)),
+            *adapter_notes(gathered.entries),
             *notes_on_later_measurements(gathered, chosen),
         ),
         commands={row: tuple(own) for row, own in commands.items()},

@@ -183,6 +183,11 @@ def put(folder: Path, seed: int, rank: int = 2, **config: Any) -> Path:
         ({"rank_pattern": {"q": 4}}, r"with rank_pattern none"),
         ({"alpha_pattern": {"q": 4}}, r"with alpha_pattern none"),
         ({"r": 4}, r"is an adapter with rank 2, .*one with 4"),
+        ({"lora_alpha": 8, "alora_invocation_tokens": [3, 4]}, r"no alora_invocation_tokens, .*one with .* \[3, 4\]: "),
+        (
+            {"lora_alpha": 8, "trainable_token_indices": {"embed": [1]}},
+            r"one with trainable_token_indices .*: their te",
+        ),
     ],
 )
 def test_adapters_of_other_scales_are_refused_by_name(tmp_path: Path, other: dict[str, Any], sentence: str) -> None:

@@ -213,6 +213,88 @@ def test_adapters_lie_beside_the_base_that_their_folder_names(folders: Path, kin
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["pissa", "olora"])
+def test_adapters_that_change_their_base_are_measured_once_peft_has_merged_or_converted_them(
+    folders: Path, tmp_path: Path, how: str
+) -> None:
+    transformers, peft = _package("transformers"), _package("peft")
+    x, y = texts()
+
+    def base() -> Any:
+        return transformers.AutoModelForCausalLM.from_pretrained(folders / "llama-0")
+
+    def make() -> list[float]:
+        config = peft.LoraConfig(
+            r=2, lora_alpha=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=how
+        )
+        losses = []
+        for k in range(2):
+            trained = peft.get_peft_model(base(), config)
+            trained.peft_config["default"].init_lora_weights = True
+            trained.save_pretrained(tmp_path / "initial")
+            trained.peft_config["default"].init_lora_weights = how
+            with torch.no_grad():
+                for name, value in trained.named_parameters():
+                    value += 0.05 * torch.randn_like(value) if "lora_" in name else 0
+            trained.save_pretrained(tmp_path / f"own-{k}")
+            trained.save_pretrained(
+                tmp_path / f"converted-{k}", path_initial_model_for_weight_conversion=str(tmp_path / "initial")
+            )
+            losses.append(loss_of(peft.PeftModel.from_pretrained(base(), tmp_path / f"own-{k}"), x, y))
+            merged = peft.PeftModel.from_pretrained(base(), tmp_path / f"own-{k}").merge_and_unload()
+            merged.save_pretrained(tmp_path / f"merged-{k}")
+        return losses
+
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        expected = quietly(make)
+
+    def losses_of(kind: str) -> Any:
+        ends = [str(tmp_path / f"{kind}-{k}") for k in range(2)]
+        return quietly(lambda: fedscope.line(ends, data=(x, y), points=3, range=(0, 1))).loss[0, [-1, 0]]
+
+    with pytest.raises(FedscopeError, match=rf"own-0/adapter_config.json says init_lora_weights '{how}': the adapter"):
+        losses_of("own")
+    for kind in ("merged", "converted"):
+        assert losses_of(kind) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_products_of_experts_are_those_that_peft_adds(tmp_path: Path) -> None:
+    transformers, peft = _package("transformers"), _package("peft")
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    added: list[dict[str, Any]] = []
+
+    def make() -> None:
+        config = transformers.MixtralConfig(vocab_size=TOKENS, num_key_value_heads=2, num_local_experts=4, **sizes)
+        lora = peft.LoraConfig(
+            r=2,
+            lora_alpha=8,
+            target_modules=["q_proj"],
+            target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"],
+            init_lora_weights=False,
+        )
+        for k in range(2):
+            made = peft.get_peft_model(transformers.AutoModelForCausalLM.from_config(config), lora)
+            made.save_pretrained(tmp_path / f"{k}")
+            own = {name: module for name, module in made.double().named_modules() if hasattr(module, "lora_A")}
+            added.append({name: module.get_delta_weight("default").detach() for name, module in own.items()})
+
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        quietly(make)
+    run = quietly(lambda: fedscope.import_models([tmp_path / "0", tmp_path / "1"], tmp_path / "run"))
+    found = {cell.layer: cell.norm for cell in fedscope.adapters(run).cells}
+    assert len(added[0]) == 3
+    for name in added[0]:
+        mean = (added[0][name] + added[1][name]) / 2
+        each = {name: mean} if mean.ndim == 2 else {f"{name}[{e}]": one for e, one in enumerate(mean)}
+        for layer, product in each.items():
+            assert found.pop(layer) == pytest.approx(float(product.norm()), rel=1e-6)
+    assert list(found) == ["all layers"]
+
+
+@pytest.mark.slow
 def test_what_is_refused_is_named(folders: Path, tmp_path: Path) -> None:
     def refused(*models: Path, **given: Any) -> str:
         with pytest.raises(FedscopeError) as refusal:

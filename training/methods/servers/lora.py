@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from ....checkpoints import FedscopeError, Weights, weighted_mean
 from ....checkpoints.models.adapters import factors_in
 from ....checkpoints.models.low_rank import best_of_rank, stacked
-from ....checkpoints.models.products import adapters_of
+from ....checkpoints.models.products import adapters_of, unclear_factors
 from ...settings.settings import setting
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.client_groups import layer_of
@@ -43,11 +43,16 @@ class LoRA(ServerMethod):
         """See the class.
 
         Raises:
-            FedscopeError: factors that are no pairs (DoRA, LoHa, LoKr, VeRA).
+            FedscopeError: factors that are no pairs (DoRA, LoHa, LoKr, VeRA), or that do not say how they multiply.
         """
         parameters = weighted_mean(clients, cohort.p).parameters
-        adapters = adapters_of(start.layout, {})
+        adapters = adapters_of(start.layout, cohort.adapters)
         if adapters is None:
+            if unclear := unclear_factors(start.layout, cohort.adapters):
+                raise FedscopeError(
+                    f"the server lora averages products of factors A and B, and {unclear}; use --server fma, or merge "
+                    "the adapters into their base"
+                )
             if kinds := factors_in(start.layout.names):
                 raise FedscopeError(
                     f"the server lora averages pairs of factors A and B, and the model has {', '.join(kinds)}, which "
@@ -55,13 +60,13 @@ class LoRA(ServerMethod):
                 )
             return Served(parameters)
         for product in adapters.products:
-            of_a, of_b = start.layout.slices[product.a], start.layout.slices[product.b]
             if self.mean == "frozen_a":
+                of_a = start.layout.slices[product.a]
                 parameters[of_a] = start.parameters[of_a]
                 continue
-            a, b = product.factors(layer_of(clients, product.a), layer_of(clients, product.b))
+            a, b = replace(product, scale=1.0).factors(layer_of(clients, product.a), layer_of(clients, product.b))
             made_b, made_a = best_of_rank(*stacked(b, a, cohort.p), product.rank)
-            parameters[of_a], parameters[of_b] = made_a.reshape(-1), made_b.reshape(-1)
+            product.put(parameters, start.layout.slices, made_a, made_b)
         return Served(parameters)
 
 

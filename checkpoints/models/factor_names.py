@@ -1,0 +1,155 @@
+"""Names of the tensors of low-rank adapters: which are factors of a product, of what rank, and what only scales it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from ..io.errors import list_few
+from .weights import Layout
+
+#: LoRA and DoRA (PEFT, kohya, diffusers, loralib), LoHa, LoKr, VeRA, AdaLoRA; and the dimension that is the rank
+_RANK_IS = {
+    "lora_A": 0,
+    "lora_B": 1,
+    "lora_a": 0,
+    "lora_b": 1,
+    "lora_embedding_A": 0,
+    "lora_embedding_B": 1,
+    "loraA": 0,
+    "loraB": 1,
+    "lora_down": 0,
+    "lora_up": 1,
+    "lora.down": 0,
+    "lora.up": 1,
+    "lora_layer.down": 0,
+    "lora_layer.up": 1,
+    "lora_linear_layer.down": 0,
+    "lora_linear_layer.up": 1,
+    "hada_w1_a": 1,
+    "hada_w1_b": 0,
+    "hada_w2_a": 1,
+    "hada_w2_b": 0,
+    "lokr_w1": None,
+    "lokr_w2": None,
+    "lokr_w1_a": 1,
+    "lokr_w1_b": 0,
+    "lokr_w2_a": 1,
+    "lokr_w2_b": 0,
+    "lora_E": 0,
+    "lora_diag": None,  # of KaSA, between A and B
+    "lora_mid": 0,  # between both, of convolutions
+    "lora_magnitude_vector": None,
+    "dora_scale": None,
+    "vera_lambda_b": None,
+    "vera_lambda_d": None,
+}
+# behind a name with "_" too, as in to_q_lora.down, and one of several, as lora_A0
+_FACTOR = re.compile(
+    rf"(?:^|[._])({'|'.join(re.escape(name) for name in sorted(_RANK_IS, key=len, reverse=True))})(?=[0-9]*(?:\.|$))"
+)
+_NO_MEAN = "the mean of A and the mean of B are not the mean of B·A unless one of them is the same in all models"
+#: what is to be known of factors, by what a question does: it averages them or goes between them, it averages them and
+#: compares products, or it looks at single numbers
+SUBJECTS = {
+    "factors": (
+        f"{_NO_MEAN}, and distances, angles and lines between factors are not those between the products; fedscope "
+        "adapters says how far off the mean is, and fedscope updates compares products"
+    ),
+    "means": (
+        f"{_NO_MEAN}; losses here are those of factors' means, distances and angles those between products, and "
+        "fedscope adapters says how far off the mean is"
+    ),
+    "numbers": (
+        "this answer is of single numbers of A and B, which are others in another pair with the same product B·A; "
+        "fedscope updates and fedscope disperse --embed compare products"
+    ),
+}
+#: behind the name of what kohya's adapters adapt
+ALPHA = ".alpha"
+
+
+def factors_in(names: Iterable[str]) -> list[str]:
+    """Return the kinds of factors among the names of tensors, each once; none where the model is no adapter.
+
+    >>> factors_in(["q.lora_A.weight", "q.lora_B.weight", "k.lora_A.weight", "k.weight"])
+    ['lora_A', 'lora_B']
+    >>> factors_in(["attn1.processor.to_q_lora.down.weight", "encoder.down.weight", "explorer_lora.weight"])
+    ['lora.down']
+    """
+    return sorted({match[1] for name in names if (match := _FACTOR.search(name))})
+
+
+def split_factor(name: str) -> tuple[str, str, str] | None:
+    """Split the name of a factor: what stands before its kind, the kind, and what stands behind; None of another.
+
+    >>> split_factor("layers.0.q.lora_A.default.weight"), split_factor("head.weight")
+    (('layers.0.q', 'lora_A', '.default.weight'), None)
+    """
+    match = _FACTOR.search(name)
+    return None if match is None else (name[: match.start()], match[1], name[match.end() :])
+
+
+def about_adapters(names: Iterable[str], subject: str = "factors") -> str:
+    """Warn of averaging or comparing adapters; "" for other models.
+
+    Args:
+        subject: what a question does with them, one of SUBJECTS.
+
+    >>> about_adapters(["q.lora_A.weight"], "numbers").partition(": ")[2].partition(";")[0]
+    'this answer is of single numbers of A and B, which are others in another pair with the same product B·A'
+    """
+    kinds = factors_in(names)
+    if not kinds:
+        return ""
+    return (
+        f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): {SUBJECTS[subject]}"
+    )
+
+
+def rank_of(name: str, shape: tuple[int, ...]) -> int | None:
+    """Return the rank of the product that a factor is of; None of another tensor.
+
+    >>> rank_of("q.lora_A.weight", (4, 64)), rank_of("q.lora_B.weight", (16, 4)), rank_of("q.weight", (16, 4))
+    (4, 4, None)
+    """
+    match = _FACTOR.search(name)
+    dimension = None if match is None else _RANK_IS[match[1]]
+    return None if dimension is None or dimension >= len(shape) else shape[dimension]
+
+
+def other_ranks(arrays: Mapping[str, Any], layout: Layout) -> str:
+    """Return a clause for adapters whose shapes differ in their rank; "" for others."""
+    for entry in layout.entries:
+        given = arrays.get(entry.name)
+        if given is None or tuple(given.shape) == entry.shape:
+            continue
+        one, other = rank_of(entry.name, tuple(given.shape)), rank_of(entry.name, entry.shape)
+        if one is not None and one != other:
+            return (
+                f"; these are adapters of rank {one} and of rank {other}: merge them into their base, or leave one out"
+            )
+    return ""
+
+
+def alphas_in(shapes: Mapping[str, tuple[int, ...]]) -> frozenset[str]:
+    """Return the names of kohya's ``.alpha``: single numbers beside factors, which scale their product. They are
+    settings, and no weights.
+
+    >>> alphas_in({"q.lora_down.weight": (4, 8), "q.alpha": (), "prelu.alpha": (1,)})
+    frozenset({'q.alpha'})
+    """
+    names = [name for name, shape in shapes.items() if name.endswith(ALPHA) and prod(shape) == 1]
+    modules = {name[: match.start()] for name in shapes if (match := _FACTOR.search(name))} if names else set()
+    return frozenset(name for name in names if name.removesuffix(ALPHA) in modules)
+
+
+def alphas_apart(layout: Layout) -> Layout:
+    """Return a layout in which what scales kohya's adapters is no parameter, see :func:`alphas_in`."""
+    alphas = alphas_in({entry.name: entry.shape for entry in layout.entries})
+    if not alphas:
+        return layout
+    return Layout(tuple(replace(entry, kind="buffer") if entry.name in alphas else entry for entry in layout.entries))
