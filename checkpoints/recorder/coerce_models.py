@@ -14,6 +14,7 @@ from ..io.errors import FedscopeError, list_few
 from ..models.adapters import other_ranks, scale_in
 from ..models.expected import STATISTICS, ExpectedModel, place_of, tied_names
 from ..models.match_names import COUNTERS, is_constant, match_names
+from ..models.quantised import refuse_quantised
 from ..models.state_dicts import WRAPPINGS, find_state_dict, is_tensor
 from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of, to_bfloat16
 from ..models.wrappers import BEFORE, cleared_name, unwrap
@@ -118,6 +119,13 @@ class ModelTensors:
         places = {name: self.places[given] for name, given in found.names.items() if given in self.places}
         return ModelTensors(arrays | found.supplied, dtypes, parameters, places), found.notes
 
+    def goes_with(self, module: ModelTensors) -> bool:
+        """Check whether these are all tensors of a module, up to what :meth:`fitted` changes."""
+        try:
+            return match_names("", self.arrays, self.dtypes, module.expected()).whole
+        except FedscopeError:  # of two numbers for one tensor, which is said when they are fitted
+            return True
+
     def numbers(self) -> dict[str, np.ndarray]:
         """Return the values by name, those of bfloat16 as float32."""
         return {name: numbers_of(array, self.dtypes[name]) for name, array in self.arrays.items()}
@@ -157,7 +165,8 @@ def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any]
         held: gets the tensors whose places are said, which are theirs as long as it lives; without it none are.
 
     Raises:
-        FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
+        FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many; quantised
+            weights.
 
     >>> coerce_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
     (2, 3)
@@ -180,6 +189,7 @@ def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any]
         value = _tensors_in(value)
     if not value:
         raise FedscopeError("a model without tensors was given; give one with weights: its module or its state_dict()")
+    refuse_quantised("", value)
     arrays, dtypes, places = {}, {}, {}
     read: dict[tuple[Any, ...], tuple[np.ndarray, str]] = {}  # one array of tensors that are one, copied or not
     for name, tensor in value.items():
