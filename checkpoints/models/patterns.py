@@ -69,7 +69,8 @@ def first_key(keys: Iterable[str], name: str) -> str | None:
 
 def unfollowed(settings: Mapping[str, Any]) -> str | None:
     """Return the first key of ``alpha_pattern`` that is not followed; None where all are."""
-    for key in settings.get("alpha_pattern") or {}:
+    keys: Iterable[str] = settings.get("alpha_pattern") or ()
+    for key in keys:
         try:
             first_key([key], "layer")
         except NotFollowedError:
@@ -116,7 +117,8 @@ def _follow(parsed: Iterable[Any], text: str, begins: set[int]) -> set[int]:
     for operation, argument in parsed:
         match str(operation):
             case "MAX_REPEAT" | "MIN_REPEAT":
-                at = _repeat(*argument, text, at)
+                least, most, body = argument
+                at = _repeat(least, most, body, text, at)
             case "SUBPATTERN":
                 at = _follow(argument[-1], text, at)
             case "BRANCH":
@@ -146,9 +148,9 @@ def _takes(operation: Any, argument: Any, sign: str) -> bool:
     """Check whether an operation takes a sign."""
     match str(operation):
         case "LITERAL":
-            return ord(sign) == argument
+            return bool(ord(sign) == argument)
         case "NOT_LITERAL":
-            return ord(sign) != argument
+            return bool(ord(sign) != argument)
         case "ANY":
             return sign != "\n"
         case "RANGE":
@@ -157,5 +159,5 @@ def _takes(operation: Any, argument: Any, sign: str) -> bool:
             return _CATEGORIES[str(argument)](sign)
         case "IN":
             negated = str(argument[0][0]) == "NEGATE"
-            return any(_takes(*one, sign) for one in argument[negated:]) != negated
+            return any(_takes(kind, what, sign) for kind, what in argument[negated:]) != negated
     raise AssertionError(operation)  # which are looked at before

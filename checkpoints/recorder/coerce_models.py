@@ -154,7 +154,9 @@ class ModelTensors:
         return "parameter" if trained else "buffer"
 
 
-def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any] | None = None) -> ModelTensors:
+def coerce_model(
+    value: Any, names: Sequence[str] | None = None, held: list[Any] | None = None, *, codes: bool = False
+) -> ModelTensors:
     """Read the tensors of a model in any of the forms in which programs hand it over; nothing is copied that need not
     be.
 
@@ -163,6 +165,7 @@ def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any]
             a checkpoint with one such mapping in it; a sequence of arrays in the order of ``names``; or what was read
             before.
         held: gets the tensors whose places are said, which are theirs as long as it lives; without it none are.
+        codes: whether quantised weights are taken: of an architecture, whose adapters alone are trained.
 
     Raises:
         FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many; quantised
@@ -189,7 +192,8 @@ def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any]
         value = _tensors_in(value)
     if not value:
         raise FedscopeError("a model without tensors was given; give one with weights: its module or its state_dict()")
-    refuse_quantised("", value)
+    if not codes:
+        refuse_quantised("", value)
     arrays, dtypes, places = {}, {}, {}
     read: dict[tuple[Any, ...], tuple[np.ndarray, str]] = {}  # one array of tensors that are one, copied or not
     for name, tensor in value.items():
@@ -228,10 +232,10 @@ def architecture(model: Any) -> tuple[str | None, ModelTensors | None]:
         return model, None
     made = model_made(model)
     if made is model:
-        return None, coerce_model(model)
+        return None, coerce_model(model, codes=True)
     place, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
     found = place != "__main__" and getattr(sys.modules.get(place), name, None) is model
-    return f"{place}:{name}" if found else None, coerce_model(made)
+    return f"{place}:{name}" if found else None, coerce_model(made, codes=True)
 
 
 def model_made(model: Any) -> Any:

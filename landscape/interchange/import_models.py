@@ -188,7 +188,7 @@ def _architecture(model: Any, data: str | None, first: Path, base: Path | str | 
     def named(name: str, module: Any) -> NamedArchitecture:
         if hasattr(module, "state_dict"):  # of adapters the base is no part of any model
             module = with_base(unwrap(module), shapes_in(first), given, str(first))
-        return NamedArchitecture(name, coerce_model(module))
+        return NamedArchitecture(name, coerce_model(module, codes=True))
 
     if not isinstance(model, str):
         made = model_made(model)

@@ -104,19 +104,29 @@ def test_quantised_models_are_not_recorded(tmp_path: Path, kind: str) -> None:
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-def test_a_quantised_module_is_not_recorded(tmp_path: Path) -> None:
-    class Linear8(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(3, 3, dtype=torch.int8), requires_grad=False)
-            self.register_buffer("SCB", torch.ones(3))
+class Linear8(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3, dtype=torch.int8), requires_grad=False)
+        self.register_buffer("SCB", torch.ones(3))
 
+
+def test_a_quantised_module_is_not_recorded(tmp_path: Path) -> None:
     net = nn.Sequential(Linear8(), nn.Linear(3, 3))
     with (
         fedscope.Recorder(tmp_path / "run") as recorder,
         pytest.raises(FedscopeError, match=r"client 0: 0\.weight is int8, so the weights are quantised"),
     ):
         recorder.round(start=net, clients=[net, net])
+
+
+def test_adapters_of_a_quantised_base_are_recorded(tmp_path: Path) -> None:
+    """It is the architecture alone that is quantised, and no part of the models."""
+    net = nn.ModuleDict({"base": Linear8(), "lora_A": nn.Linear(3, 2, False), "lora_B": nn.Linear(2, 3, False)})
+    clients = [{f"lora_{k}.weight": net[f"lora_{k}"].weight.detach() + i for k in "AB"} for i in range(2)]
+    with fedscope.Recorder(tmp_path / "run", model=net, lora_alpha=4) as recorder:
+        recorder.round(clients=clients)
+    assert fedscope.Run.open(tmp_path / "run").layout.names == ("lora_A.weight", "lora_B.weight")
 
 
 def test_the_mean_of_codes_would_have_been_another_one() -> None:
