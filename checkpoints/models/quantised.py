@@ -40,7 +40,8 @@ def refuse_quantised(place: object, tensors: Mapping[str, Any]) -> None:
         if isinstance(name, str) and hasattr(value, "dtype") and not type(value).__name__.startswith("Uninitialized")
     }
     for name, dtype in dtypes.items():
-        if "int" not in dtype or prod(tensors[name].shape) < 2:
+        # no code takes 64 bits
+        if "int" not in dtype or dtype.endswith("int64") or prod(tensors[name].shape) < 2:
             continue
         levels = name.removesuffix("._data").split(".")  # of quanto
         blocks = f"{name.removesuffix('_blocks')}_scales" in dtypes and name.endswith("_blocks")  # MXFP4
