@@ -4,15 +4,16 @@ The same rules hold for files, for models in memory and for recorded ones."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
+from .adapters import split_factor
 from .expected import STATISTICS, ExpectedModel, tied_names
 from .weights import EXTRA, TensorEntry
-from .wrappers import plain_name
+from .wrappers import plain_names
 
 #: counters that programs leave beside weights, by the last part of their names; no network computes with them
 COUNTERS = frozenset({"n_averaged", "total_ops", "total_params", "__flops__", "__params__", EXTRA})
@@ -103,8 +104,29 @@ def _attempts(
 
 def _plain(names: Mapping[str, object] | tuple[str, ...]) -> dict[str, str] | None:
     """Names by what they are without their wrappers; None where two would be one."""
-    plain = {plain_name(name): name for name in names}
+    plain = {plain: name for name, plain in plain_names(tuple(names)).items()}
     return plain if len(plain) == len(names) else None
+
+
+def left_beside(own: Collection[str], given: Collection[str]) -> list[str]:
+    """Return which of an architecture's names are not among those that are given, up to wrappers' parts of names and
+    one prefix: what it has beside the tensors of adapters.
+
+    >>> left_beside(["q.base.weight", "q.lora_A.weight"], ["module.q.lora_A.weight"])
+    ['q.base.weight']
+    >>> left_beside(["head.original_module.bias", "head.modules_to_save.default.bias"], ["head.bias"])
+    ['head.original_module.bias']
+    """
+    mine = _plain(tuple(own)) or {name: name for name in own}
+    theirs = _plain(tuple(given)) or {name: name for name in given}
+    # the base's names are not given, and say no prefix
+    anchors = [name for name in mine if split_factor(name)] or [*mine]
+    found = [{name for name in mine if f"{prefix}{name}" in theirs} for prefix in ("", *prefixes(theirs, anchors))]
+    found += [
+        {f"{prefix}{name}" for name in theirs if f"{prefix}{name}" in mine} for prefix in prefixes(mine, [*theirs])
+    ]
+    there = {mine[name] for name in max(found, key=len)}
+    return [name for name in own if name not in there]
 
 
 def prefixes(names: Mapping[str, object], wanted: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .factor_names import alphas_in, factors_in, split_factor
+from .patterns import alpha_of
 from .weights import Layout, TensorEntry
 
 Array = npt.NDArray[np.float64]
@@ -32,8 +33,6 @@ PAIRS = {
     "lora_linear_layer.down": "lora_linear_layer.up",
 }
 _FIRST = {b: a for a, b in PAIRS.items()}
-#: a name in ``alpha_pattern``
-_PLAIN = re.compile(r"[\w.-]+")
 #: last parts of the names of modules whose parameter is adapted, and not the module: those of experts, one for each
 _OF_PARAMETERS = ("experts", "base_layer")
 #: settings with which s B A is not what an adapter adds: A sees pooled inputs, or is one block of a diagonal
@@ -298,15 +297,8 @@ def _experts(layer: str, rows: int, settings: Mapping[str, Any]) -> int | None:
 def _scale(name: str, rank: int, settings: Mapping[str, Any]) -> float | None:
     """α/r of a layer; None where α is not known."""
     alphas = settings.get("alpha")
-    if isinstance(alphas, Mapping):  # kohya's, by layer
-        alpha = alphas.get(name)
-    else:
-        pattern = settings.get("alpha_pattern") or {}
-        if not all(_PLAIN.fullmatch(key) for key in pattern):
-            return None  # PEFT takes expressions, too; one from a file is not searched with, it may never end
-        # the first that a name ends with, as PEFT takes it
-        own = next((value for key, value in pattern.items() if name == key or name.endswith(f".{key}")), None)
-        alpha = settings.get("lora_alpha", alphas) if own is None else own
+    # kohya's are by layer
+    alpha = alphas.get(name) if isinstance(alphas, Mapping) else alpha_of(name, settings)
     if not isinstance(alpha, int | float):
         return None
     return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)

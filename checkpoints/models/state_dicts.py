@@ -13,7 +13,7 @@ from ..io.errors import FedscopeError, list_few, nearest
 from .expected import ExpectedModel
 from .match_names import is_constant, match_names, prefixes
 from .weights import TensorEntry, is_extra
-from .wrappers import plain_name
+from .wrappers import plain_names
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,8 +87,8 @@ def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
     at."""
     tied = {name for name, others in expected.tied.items() if others}
     wanted = [entry.name for entry in expected.layout.entries if not is_constant(entry) and entry.name not in tied]
-    names = {plain_name(name): name for name in tensors}
-    plain = [plain_name(name) for name in wanted]
+    names = {plain: name for name, plain in plain_names(tensors).items()}
+    plain = [*plain_names(wanted).values()]
     return all(name in names for name in plain) or any(
         all(f"{prefix}{name}" in names for name in plain) for prefix in prefixes(names, plain)
     )

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
+
+from .peft_names import file_names
 
 #: classes that only hand on to one module inside, and under which name that lies
 _INSIDE = {
@@ -25,8 +28,6 @@ _PRIVATE = frozenset(
 PARTS = _PRIVATE | {"module"}
 #: what stands before every name where a whole network was wrapped
 BEFORE = re.compile(rf"((?:{'|'.join(sorted(PARTS))})\.)+")
-#: the only adapter of a PEFT module
-_NAMED_ADAPTER = re.compile(r"(\blora_(?:A|B|embedding_A|embedding_B|magnitude_vector))\.default(?=\.|$)")
 
 
 def unwrap(module: Any) -> Any:
@@ -49,10 +50,18 @@ def plain_name(name: str) -> str:
 
     >>> plain_name("module.features._orig_mod.0.weight"), plain_name("model.fc.weight")
     ('features.0.weight', 'model.fc.weight')
-    >>> plain_name("base_model.model.q.lora_A.default.weight")  # PEFT leaves the adapter's name out of files
-    'base_model.model.q.lora_A.weight'
     """
-    return _NAMED_ADAPTER.sub(r"\1", _drop_parts(name, PARTS))
+    return _drop_parts(name, PARTS)
+
+
+def plain_names(names: Collection[str]) -> dict[str, str]:
+    """Return the names of a model's tensors without the parts that wrappers put into them, by what they are given as;
+    those of adapters as PEFT's files have them, see :func:`~.peft_names.file_names`.
+
+    >>> plain_names(["module.base_model.model.q.lora_A.default.weight"])
+    {'module.base_model.model.q.lora_A.default.weight': 'base_model.model.q.lora_A.weight'}
+    """
+    return {name: plain_name(other) for name, other in file_names(names).items()}
 
 
 def cleared_name(name: str) -> str:

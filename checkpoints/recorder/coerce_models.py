@@ -15,6 +15,7 @@ from ..models.adapters import scale_in
 from ..models.expected import STATISTICS, ExpectedModel, place_of, tied_names
 from ..models.factor_names import alphas_in, other_ranks
 from ..models.match_names import COUNTERS, is_constant, match_names
+from ..models.quantised import refuse_quantised
 from ..models.state_dicts import WRAPPINGS, find_state_dict, is_tensor
 from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of, to_bfloat16
 from ..models.wrappers import BEFORE, cleared_name, unwrap
@@ -122,6 +123,13 @@ class ModelTensors:
         places = {name: self.places[given] for name, given in found.names.items() if given in self.places}
         return ModelTensors(arrays | found.supplied, dtypes, parameters, places), found.notes
 
+    def goes_with(self, module: ModelTensors) -> bool:
+        """Check whether these are all tensors of a module, up to what :meth:`fitted` changes."""
+        try:
+            return match_names("", self.arrays, self.dtypes, module.expected()).whole
+        except FedscopeError:  # of two numbers for one tensor, which is said when they are fitted
+            return True
+
     def numbers(self) -> dict[str, np.ndarray]:
         """Return the values by name, those of bfloat16 as float32."""
         return {name: numbers_of(array, self.dtypes[name]) for name, array in self.arrays.items()}
@@ -150,7 +158,9 @@ class ModelTensors:
         return "parameter" if trained else "buffer"
 
 
-def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any] | None = None) -> ModelTensors:
+def coerce_model(
+    value: Any, names: Sequence[str] | None = None, held: list[Any] | None = None, *, codes: bool = False
+) -> ModelTensors:
     """Read the tensors of a model in any of the forms in which programs hand it over; nothing is copied that need not
     be.
 
@@ -159,9 +169,11 @@ def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any]
             a checkpoint with one such mapping in it; a sequence of arrays in the order of ``names``; or what was read
             before.
         held: gets the tensors whose places are said, which are theirs as long as it lives; without it none are.
+        codes: whether quantised weights are taken: of an architecture, whose adapters alone are trained.
 
     Raises:
-        FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many.
+        FedscopeError: none of these; no tensors; an entry that is none; arrays without names, or not as many; quantised
+            weights.
 
     >>> coerce_model({"w": np.zeros((2, 3), np.float32)}).layout().entries[0].shape
     (2, 3)
@@ -184,6 +196,8 @@ def coerce_model(value: Any, names: Sequence[str] | None = None, held: list[Any]
         value = _tensors_in(value)
     if not value:
         raise FedscopeError("a model without tensors was given; give one with weights: its module or its state_dict()")
+    if not codes:
+        refuse_quantised("", value)
     arrays, dtypes, places = {}, {}, {}
     read: dict[tuple[Any, ...], tuple[np.ndarray, str]] = {}  # one array of tensors that are one, copied or not
     for name, tensor in value.items():
@@ -222,10 +236,10 @@ def architecture(model: Any) -> tuple[str | None, ModelTensors | None]:
         return model, None
     made = model_made(model)
     if made is model:
-        return None, coerce_model(model)
+        return None, coerce_model(model, codes=True)
     place, name = getattr(model, "__module__", ""), getattr(model, "__qualname__", "")
     found = place != "__main__" and getattr(sys.modules.get(place), name, None) is model
-    return f"{place}:{name}" if found else None, coerce_model(made)
+    return f"{place}:{name}" if found else None, coerce_model(made, codes=True)
 
 
 def model_made(model: Any) -> Any:

@@ -14,6 +14,7 @@ from ..io.errors import FedscopeError, list_few
 from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside
 from ..models.expected import STATISTICS, ExpectedModel
 from ..models.files import file_and_key, read_tensors
+from ..models.quantised import refuse_quantised
 from ..models.state_dicts import refuse_valueless
 from ..models.weights import Layout
 from .coerce_models import ModelTensors, coerce_model, scale_of_tensors
@@ -80,6 +81,7 @@ class FileReader:
         file, _ = file_and_key(str(path))
         self._refuse_other_scale("beside", path, scale_beside(Path(file)))
         kind, tensors, notes = read_tensors(path, self._expected)
+        refuse_quantised(path, tensors)  # before float8 becomes float32
         for note in notes:
             self._note(path, note)
         model = self._given(path, tensors)

@@ -444,11 +444,16 @@ class Recorder:
         known.refuse_other_scales(place, modules)
         if known.expected is None:
             first = self._module or _first_of(sent, end, read, began)
-            if self._module is None and self._layout is None:
-                first, notes = first.without_wrappers()
+            own = _first_of(sent, end, read, began)
+            # adapters lack what they adapt, so that not all names of the architecture are theirs
+            part = self._module is not None and not own.goes_with(self._module)
+            if (self._module is None or part) and self._layout is None:
+                first, notes = own.without_wrappers()
                 for note in notes:
                     known.tell(note, f"{place}: {note}")
             known.expected = first.expected(self._layout)
+            if part:  # that two tensors of the first model are one is nobody's word
+                known.expected = replace(known.expected, tied={})
         read = {k: self._fitted(known, place, f"client {k}", model) for k, model in read.items()}
         began = {k: self._fitted(known, place, f"the start of client {k}", model) for k, model in began.items()}
         sent = None if sent is None else self._fitted(known, place, "start", sent)

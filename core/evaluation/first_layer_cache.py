@@ -19,6 +19,7 @@ from torch.func import functional_call
 
 from ..checkpoints import Layout, Weights
 from .module_copy import copy_module
+from .recorded_names import name_in_layer
 
 # Points combined at a time; always so many, for the last bit of a product may change with its shape.
 GROUP = 8
@@ -73,8 +74,8 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
         if layer is None or order.count(layer) > 1 or not _plain(leaves[layer]):
             return None
         slices = Layout.of(module).slices
-        if any(f"{layer}.{name}".lstrip(".") not in slices for name, _ in leaves[layer].named_parameters()):
-            return None  # the module's tensors have other names than its layers (ByNames)
+        if any(name_in_layer(module, layer, name) not in slices for name, _ in leaves[layer].named_parameters()):
+            return None  # of a tied weight the run has another name
         at = order.index(layer)
         given, outputs, behind = _trace_inputs(trial, layer, x), calls[at][2], []
         for name, seen, after in calls[at + 1 :]:
@@ -149,7 +150,7 @@ class Spanned:
         self._module, self._first = copy_module(module).eval().requires_grad_(False), first
         self._layer, *self._behind = first.parts(self._module)
         slices = Layout.of(module).slices
-        own = [slices[f"{first.layer}.{name}".lstrip(".")] for name, _ in self._layer.named_parameters()]
+        own = [slices[name_in_layer(module, first.layer, name)] for name, _ in self._layer.named_parameters()]
         models = np.array([np.concatenate([w.parameters[at] for at in own]) for w in bases], dtype=np.float64)
         columns, self._r = np.linalg.qr(models.T)
         self._own = local()

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..checkpoints import FedscopeError
 from .accelerators import is_out_of_memory
+from .recorded_names import place_of_tensor
 from .taken_logits import return_logits
 
 #: marks a tensor of a copy that stands for one which the module had computed from its weights
@@ -103,8 +104,8 @@ def to_device(module: nn.Module, device: torch.device | str) -> nn.Module:
     for first, *others in places.values():
         shared = there.get_parameter(first)
         for name in others:
-            path, _, leaf = name.rpartition(".")
-            there.get_submodule(path)._parameters[leaf] = shared
+            layer, leaf = place_of_tensor(there, name)
+            layer._parameters[leaf] = shared
     return there
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import Weights
 from .model_replica import Replica
+from .recorded_names import own_name
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class SharedPrefix:
         ]
         held: dict[int, int] = {}
         for name, tensor in tensors:
-            owner = name.rpartition(".")[0]
+            owner = own_name(module, name).rpartition(".")[0]
             while owner and owner not in called:
                 owner = owner.rpartition(".")[0]
             number = called.get(owner, 0)

@@ -13,6 +13,7 @@ from .accelerators import has_float64
 from .device import Compute
 from .model_replica import Replica
 from .module_copy import copy_module, to_device
+from .recorded_names import name_in_layer
 
 #: models in one pass; always so many, for the last bit of a product may change with how many there are
 STACKED = 8
@@ -89,7 +90,7 @@ class StackedModels:
         self._samples = [0]
         for name, layer in self._module.named_modules():
             if isinstance(layer, nn.Linear):
-                of = [layout.slices.get(f"{name}.{which}".lstrip(".")) for which in ("weight", "bias")]
+                of = [layout.slices.get(name_in_layer(module, name, which)) for which in ("weight", "bias")]
                 weight = self.w[:, of[0]].view(STACKED, *layer.weight.shape).transpose(1, 2)
                 bias = None if of[1] is None else self.w[:, of[1]].unsqueeze(1)
                 part: nn.Module = layer
@@ -192,7 +193,7 @@ def stacked_models(module: nn.Module, compute: Compute, x: Tensor) -> tuple[Stac
 def _is_linear(module: nn.Module) -> bool:
     layout, own = Layout.of(module), set()
     for name, layer in module.named_modules():
-        names = {f"{name}.{which}".lstrip(".") for which, _ in layer.named_parameters(recurse=False)}
+        names = {name_in_layer(module, name, which) for which, _ in layer.named_parameters(recurse=False)}
         if names and (type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks):
             return False
         own |= names

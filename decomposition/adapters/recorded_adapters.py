@@ -15,6 +15,7 @@ from ...analysis.runs import warn_of_adapters
 from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, Weights, read_chunks
 from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.low_rank import difference, norm
+from ...checkpoints.models.patterns import unfollowed
 from ...checkpoints.models.products import Adapters, Product, adapters_of
 from ...checkpoints.models.weights import BFLOAT16
 
@@ -42,7 +43,17 @@ def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
         warn_of_adapters([run for run in runs if adapters_of_run(run) is not None], "means")
     for run in runs:
         adapters = adapters_of_run(run)
-        if adapters is not None and not adapters.is_scaled:
+        if adapters is None or adapters.is_scaled:
+            continue
+        if key := unfollowed(run.info.get("adapters", {})):
+            warnings.warn(
+                f"{run.path}: its alpha_pattern has the key {key!r}, an expression that is not followed, so products "
+                "B·A count as they are; name the layers in adapter_config.json instead, as model.layers.0.q_proj, and "
+                "import or record the models again",
+                FedscopeWarning,
+                stacklevel=3,
+            )
+        else:
             warnings.warn(
                 f"{run.path}: the scale alpha / rank of its adapters was not recorded, so products B·A count as they "
                 "are; fedscope import --lora-alpha, or Recorder(lora_alpha=), gives it",

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.shell_words import quoted
 from ...evaluation.criteria import LabelCriterion, PositionCriterion
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import PADDED, Classification, Sequences, is_own
@@ -39,7 +40,7 @@ def refuse_other_task(task: Task, label: str, loss: str) -> None:
     if not plain:
         raise FedscopeError(
             f"a decomposition of the {loss} loss is of {own}, and {label} is measured with the task {task.name}, whose "
-            f"{'loss' if loss == 'cross-entropy' else 'error'} is another; give --task {_bare(task)}"
+            f"{'loss' if loss == 'cross-entropy' else 'error'} is another; give --task {quoted(_bare(task))}"
         )
 
 

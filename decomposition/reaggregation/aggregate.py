@@ -21,7 +21,7 @@ from ...evaluation.device import CPU, Compute
 from ...evaluation.lazy_models import LazyModels
 from ...evaluation.measured_statistics import Measured, MeasuredStatistics
 from ...evaluation.samples import Samples
-from ...evaluation.tied_parameters import tied_names
+from ...evaluation.tied_parameters import tie_again, tied_names
 from ...landscape.alignment.step import Aligning
 from ...training.build import config_of, data_of, module_of, partition_of
 from ...training.config.config import Config
@@ -257,7 +257,8 @@ def measure_servers(
         layers=[one.parts for one in every],
         aligned=aligned,
     )
-    made = [_tied_again(one, tied_names(measuring.module)) for one in made]
+    tied = tied_names(measuring.module)
+    made = [replace(one, weights=tie_again(one.weights, tied)) for one in made]
     if measured is not None:
         made = [_with_statistics(one, measured) for one in made]
     recorded, adapters = recorded_global(run, number), adapters_of_run(run)
@@ -318,20 +319,6 @@ def _names(asked: AskedServer, made: Reaggregated) -> tuple[str, str, str]:
     """Return the model, server and state of a row."""
     based = not asked.parts or not asked.parts[-1].pattern
     return asked.label, made.server if based else "", made.state if based else ""
-
-
-def _tied_again(made: Reaggregated, tied: Mapping[str, frozenset[str]]) -> Reaggregated:
-    """Give tensors that the module holds under several names the numbers of the last one, which it computes with: a
-    server that draws anew for each entry gives each name others."""
-    layout = made.weights.layout
-    last = {name: max(names & layout.slices.keys(), key=layout.names.index) for name, names in tied.items()}
-    parameters = made.weights.parameters
-    if all(np.array_equal(parameters[layout.slices[a]], parameters[layout.slices[b]], True) for a, b in last.items()):
-        return made
-    parameters = parameters.copy()
-    for name, source in last.items():
-        parameters[layout.slices[name]] = parameters[layout.slices[source]]
-    return replace(made, weights=replace(made.weights, parameters=parameters))
 
 
 def _with_statistics(made: Reaggregated, measured: Measured) -> Reaggregated:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import FedscopeError, Layout, Weights
@@ -20,6 +20,7 @@ from ...evaluation.float64 import require_float64
 from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import copy_module
+from ...evaluation.recorded_names import call_with
 from ...evaluation.trainable_parameters import trained_parameters
 from ...evaluation.validation import refuse_shapeless
 from ...landscape.curvature.derivatives import differentiable
@@ -235,7 +236,7 @@ class _GradientsTogether(_Gradients):
 
         def one(sample: Tensor, *parameters: Tensor) -> Tensor:
             named = dict(zip(self._names, parameters, strict=True))
-            outputs: Tensor = functional_call(self.module, named, (sample.unsqueeze(0),))[0]
+            outputs: Tensor = call_with(self.module, named, sample.unsqueeze(0))[0]
             return outputs
 
         return vmap(one)(x, *own), own

@@ -65,7 +65,7 @@ def mean_of(networks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarra
 def loaded(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> nn.Module:
     """Return a copy of a module with other numbers, in evaluation mode."""
     made = copy.deepcopy(module).eval()
-    named = {**dict(made.named_parameters(remove_duplicate=False)), **dict(made.named_buffers(remove_duplicate=False))}
+    named = made.state_dict()  # which a module whose tensors have other names than its layers gives whole
     with torch.no_grad():
         for name, values in arrays.items():
             # numpy makes a counter, which has no dimension, a row

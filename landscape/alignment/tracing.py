@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from ...checkpoints import FedscopeError
+from ...evaluation.recorded_names import call_with
 from .apply import Mover, random_permutation
 from .atoms import Atoms, Axis
 from .collect import collect
@@ -70,7 +71,7 @@ def _refuse_other_function(module: nn.Module, x: Tensor, found: Specification) -
     moved = {name: torch.from_numpy(values).to(x.device) for name, values in Mover(found).arrays(arrays, moves).items()}
     with computed_plainly(module):
         own = {name: values for name, values in moved.items() if name not in found.aliases}
-        before, after = (_first(one).double() for one in (module(x), torch.func.functional_call(module, own, (x,))))
+        before, after = (_first(one).double() for one in (module(x), call_with(module, own, x)))
     if float((before - after).norm()) > SAME * float(before.norm()):
         raise FedscopeError(
             f"{type(module).__name__} answers otherwise when the units that seem exchangeable are permuted, so its "

@@ -120,7 +120,7 @@ def import_models(
         )
     found = find_files(given, *(None if one is None else str(one) for one in (start, global_)))
     first = next(iter(found.rounds[0].clients.values()))
-    architecture = _architecture(model, data, first)
+    architecture = _architecture(model, data, first, base)
 
     def network(option: str, why: tuple[str, str]) -> NetworkOfFiles:
         from .network_of_files import network_of_files
@@ -131,8 +131,8 @@ def import_models(
     if server is not None or server_settings:
         from .served_files import served_files
 
-        kinds = None if architecture is None else architecture.layout
-        served = served_files(server, server_settings, kinds, network, Path(out), global_=global_)
+        expected = None if architecture is None else architecture.expected
+        served = served_files(server, server_settings, expected, network, Path(out), global_=global_)
     aligned = None
     if align != "none":
         from .aligned_files import aligned_files
@@ -159,14 +159,15 @@ def import_models(
     return Run.open(out)
 
 
-def _architecture(model: Any, data: str | None, first: Path) -> NamedArchitecture | None:
+def _architecture(model: Any, data: str | None, first: Path, base: Path | str | None) -> NamedArchitecture | None:
     """Return the architecture that the models should have; None where that is not known.
 
     Args:
         first: of their files.
+        base: of adapters, as it was given.
 
     Raises:
-        FedscopeError: no such architecture; no such data.
+        FedscopeError: no such architecture; no such data; adapters of a base that was not given, or another base's.
     """
     if data is not None and not isinstance(data, str):
         raise FedscopeError(
@@ -174,23 +175,33 @@ def _architecture(model: Any, data: str | None, first: Path) -> NamedArchitectur
         )
     if model is None:
         return None
+    from ...checkpoints.models.wrappers import unwrap
     from ...checkpoints.recorder.coerce_models import coerce_model, model_made
     from ...checkpoints.recorder.read_files import NamedArchitecture
     from ...training import given_task, load_data, model_settings
+    from ...training.inputs.base import base_named, with_base
     from ...training.inputs.models import shapes_in
     from ...training.inputs.samples import given_module
-    from ...training.models.pretrained import is_pretrained, task_of_folder
+    from ...training.models.pretrained import PretrainedFolder, is_pretrained, task_of_folder
+
+    given = base_named(model, base)
+
+    def named(name: str, module: Any) -> NamedArchitecture:
+        if hasattr(module, "state_dict"):  # of adapters the base is no part of any model
+            module = with_base(unwrap(module), shapes_in(first), given, str(first))
+        return NamedArchitecture(name, coerce_model(module, codes=True))
 
     if not isinstance(model, str):
         made = model_made(model)
-        return NamedArchitecture(type(made).__name__, coerce_model(made))
+        return named(type(made).__name__, made)
     settings = model_settings(model)
     if data is not None:
         task = given_task(task_of_folder(model)) if is_pretrained(model) else None
-        module = given_module(model, load_data(data, task), shapes_in(first))
-        return NamedArchitecture(f"--model {model}", coerce_model(module))
+        return named(f"--model {model}", given_module(model, load_data(data, task), shapes_in(first), given))
+    if isinstance(settings, PretrainedFolder) and given is not None and Path(given).is_dir():
+        settings = replace(settings, base=str(given))
     own = ":" in model  # which needs no shape of samples
-    return NamedArchitecture(f"--model {model}", coerce_model(settings.build((), 0))) if own else None
+    return named(f"--model {model}", settings.build((), 0)) if own else None
 
 
 @analysis

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, Layout, Weights
+from ...checkpoints.models.expected import ExpectedModel, tied_names
 from ...checkpoints.recorder.coerce_models import ModelTensors
+from ...evaluation.tied_parameters import tie_again
 from ...training.config.config import Config
 from ...training.inputs.given_servers import refuse_no_server, servers_of, settings_of
 from ...training.local.cohort_storage import CohortStorage
@@ -31,7 +33,7 @@ WHY = "it looks at what the models do", "it looks at what they do on samples"
 def served_files(
     server: Any,
     settings: Mapping[str, Any] | Sequence[str],
-    kinds: Layout | None,
+    expected: ExpectedModel | None,
     network: NetworkFor,
     out: Path,
     *,
@@ -40,7 +42,7 @@ def served_files(
     """Return what makes the global models by a server; None where that is the mean which they are without.
 
     Args:
-        kinds: the layout of the architecture, where that is known.
+        expected: the architecture's model, where that is known.
         out: the run's folder, which need not be there.
 
     Raises:
@@ -70,7 +72,7 @@ def served_files(
     warn_of_test_data(config.server)
     probed = network(f"--server {name}", WHY) if config.server.validates_on is not None else None
     folder = next(path for path in (out, *out.absolute().parents) if path.is_dir())
-    return ServedFiles(config, kinds, probed, folder, name.source.sha256 if isinstance(name, OwnCode) else "")
+    return ServedFiles(config, expected, probed, folder, name.source.sha256 if isinstance(name, OwnCode) else "")
 
 
 class ServedFiles:
@@ -81,7 +83,7 @@ class ServedFiles:
 
     Args:
         config: with the server.
-        kinds: the layout of the architecture, where that is known.
+        expected: the architecture's model, where that is known: its layout, and which of its names are one tensor.
         network: for servers that compare models, or look at what they do.
         folder: on whose disk the clients of a large round are put.
         source: the sum of the source of a server of the user's own.
@@ -92,10 +94,17 @@ class ServedFiles:
     """
 
     def __init__(
-        self, config: Config, kinds: Layout | None, network: NetworkOfFiles | None, folder: Path, source: str = ""
+        self,
+        config: Config,
+        expected: ExpectedModel | None,
+        network: NetworkOfFiles | None,
+        folder: Path,
+        source: str = "",
     ) -> None:
         self._server: ServerMethod = config.server
-        self._kinds, self._network, self._folder = kinds, network, folder
+        self._kinds = None if expected is None else expected.layout
+        self._tied = {} if expected is None else {name: {name, *others} for name, others in expected.tied.items()}
+        self._network, self._folder = network, folder
         self._state: State | None = None
         table = config.tables()["server"]
         self.provenance: dict[str, Any] = {"server": table.pop("method"), "settings": table}
@@ -163,10 +172,11 @@ class ServedFiles:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged
             served = step_server(self._server, state, begun, rows, cohort)
             made = Weights(layout, served.parameters, mean_buffers(rows, cohort, served))
+        self._tied = self._tied or _tied_in([one for one in (start, *clients.values()) if one is not None])
         self._state = served.state
         if served.p is not None and self._server.validates_on is not None:
             self.members[number] = [ids[k] for k in np.flatnonzero(served.p)]
-        return first.with_numbers(made.arrays())
+        return first.with_numbers(tie_again(made, self._tied).arrays())
 
     def sent(self, global_: ModelTensors) -> ModelTensors:
         """Return what the server sends in place of the model that it has made of the round before."""
@@ -175,7 +185,9 @@ class ServedFiles:
         layout = global_.layout(self._kinds)
         w = layout.flatten(global_.numbers())
         ahead = ask(self._server, self._server.look_ahead, self._state, w.parameters)
-        return global_ if ahead is w.parameters else global_.with_numbers(replace(w, parameters=ahead).arrays())
+        if ahead is w.parameters:
+            return global_
+        return global_.with_numbers(tie_again(replace(w, parameters=ahead), self._tied).arrays())
 
     def _rows(self, clients: Sequence[ModelTensors], layout: Layout, place: str) -> Weights:
         """Stack models, on the disk where they are large."""
@@ -195,3 +207,13 @@ class ServedFiles:
             return None
         # as reaggregate measures them on a run of another program: of its data, with its seed
         return validator_of(self._server, network.dataset, network.module, None, 0, network.compute)
+
+
+def _tied_in(models: Sequence[ModelTensors]) -> dict[str, set[str]]:
+    """Find the names of tensors that are one in every model, where no architecture says it; all of them by each."""
+    each = [tied_names(model.arrays) for model in models]
+    found = {
+        name: {name, *others}.intersection(*({name, *one.get(name, ())} for one in each))
+        for name, others in each[0].items()
+    }
+    return {name: names for name, names in found.items() if len(names) > 1}

@@ -805,7 +805,7 @@ REFUSED = [
     ("whole.pt --model torch.nn:Linear(2,3)", "whole.pt lacks weight, bias and has fc.weight, fc.bias, norm.running_"),
     (
         "bytes.pt --model torch.nn:Linear(2,3)",
-        "bytes.pt: weight is int8, but the model trains it; if its weights are q",
+        "bytes.pt: weight is int8, so the weights are quantised, and the mean of ",
     ),
     ("0.pt --model nothing", "'nothing' is not a model that fedscope knows; it has alexnet-gn, cnn"),
     ("mid/{round}-{client}.pt --start starts/{round}.pt", "starts/02.pt and starts/2.pt are both --start of round 2"),

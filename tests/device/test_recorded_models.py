@@ -5,17 +5,22 @@ from __future__ import annotations
 import gc
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from device.pretend import limit, loaded, watch
+from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, RoundRecord, Run, TensorEntry, Weights, write_round
 from fedscope.decomposition.dispersion.dispersion import disperse_round
 from fedscope.decomposition.dispersion.statistics import column_moments
 from fedscope.decomposition.embedding.gram import Gram, gram
 from fedscope.evaluation.device import Compute
+from fedscope.evaluation.model_replica import FlatModule
+from fedscope.evaluation.recorded_names import rename_as_recorded
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("limited")]
 
@@ -99,3 +104,19 @@ def test_without_float64_the_processor_sums(run: Run, without_float64: str) -> N
     assert np.array_equal(products(run, compute).matrix, products(run).matrix)
     one = run.round(2)
     assert disperse_round(one, run="r", compute=compute) == disperse_round(one, run="r")
+
+
+def test_a_network_whose_run_has_other_names_is_put_on_the_device(device: Compute) -> None:
+    """Its layers, which share a weight, are found by their own names."""
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    net[2].weight = net[0].weight
+    entries = [replace(one, name=f"model.{one.name}") for one in Layout.of(net).entries]
+    there = FlatModule(rename_as_recorded(net, Layout(tuple(entries))), device)
+    assert there.module.get_submodule("0").weight is there.module.get_submodule("2").weight
+    values = np.arange(there.layout.size, dtype=np.float32) / 10
+    there.load(values, {})
+    arrays = Weights(there.layout, values, {}).arrays()
+    net.load_state_dict({name.removeprefix("model."): torch.from_numpy(one.copy()) for name, one in arrays.items()})
+    x = torch.ones(3, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(there.module(x.to(there.device)).cpu(), net(x))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.models.adapters import factors_in, split_factor
 from ...checkpoints.models.expected import tied_names
+from ...checkpoints.models.match_names import left_beside
+from ...checkpoints.models.peft_names import base_name
+from ...checkpoints.models.quantised import refuse_quantised
+from ...checkpoints.models.wrappers import plain_name, plain_names
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-#: PEFT's name of the only adapter in a module, which it leaves out of files
-_DEFAULT = ".default"
 
 
 def with_base(module: nn.Module, names: Collection[str], base: Path | str | None, whose: str) -> nn.Module:
@@ -36,9 +38,8 @@ def with_base(module: nn.Module, names: Collection[str], base: Path | str | None
             another shape.
     """
     own = module.state_dict()
-    kept = set(names)
-    held = [name for name in own if name not in kept and name.replace(_DEFAULT, "") not in kept]
-    are_adapters = bool(factors_in(kept))
+    held = left_beside(own, names)
+    are_adapters = bool(factors_in(names))
     if base is None:
         holds_adapters = any(split_factor(name) for name in own.keys() - set(held))
         if not are_adapters or not held or not holds_adapters:
@@ -117,49 +118,94 @@ def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor])
     from ...checkpoints.models.files import read_tensors
 
     _, tensors, _ = read_tensors(Path(base), None)
+    refuse_quantised(base, tensors)
     tied = tied_names(own)
+    found = _found(held, tensors, tied)
     taken: dict[str, str] = {}
     for name in held:
-        # of tied tensors a file may hold one
-        found = [
-            spelt for one in (name, *tied.get(name, ())) for spelt in dict.fromkeys(_spellings(one)) if spelt in tensors
-        ]
-        if not found:
+        spelt = found.get(name)
+        if spelt is None and _is_replaced(name, own):
+            yield name, own[name]
+            continue
+        if spelt is None:
             hint = nearest(name, list(tensors)) or f"; it has {list_few(list(tensors))}"
             raise FedscopeError(
                 f"the base {base} has no {name}, which the architecture has beside the adapters{hint}; give the base "
                 "that they adapt"
             )
-        other = taken.setdefault(found[0], name)
+        other = taken.setdefault(spelt, name)
         if other != name and own[other].data_ptr() != own[name].data_ptr():
             raise FedscopeError(
-                f"the base {base} has one tensor {found[0]} for two of the architecture, {other} and {name}; give the "
+                f"the base {base} has one tensor {spelt} for two of the architecture, {other} and {name}; give the "
                 "base that was adapted, with its names"
             )
-        value = torch.as_tensor(tensors[found[0]])
+        value = torch.as_tensor(tensors[spelt])
         if tuple(value.shape) != tuple(own[name].shape):
             raise FedscopeError(
-                f"the base {base} has {found[0]} of shape {list(value.shape)}, and the architecture {name} of "
+                f"the base {base} has {spelt} of shape {list(value.shape)}, and the architecture {name} of "
                 f"{list(own[name].shape)}; give the base that was adapted"
             )
         yield name, value.to(own[name].dtype)
 
 
+def _found(held: Collection[str], tensors: Mapping[str, Any], tied: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return what the base calls each fixed tensor: under wrappers' parts of names or one prefix, if not without."""
+    plain = {other: name for name, other in plain_names(tuple(tensors)).items()}
+    there = plain if len(plain) == len(tensors) else {name: name for name in tensors}
+    best: dict[str, str] = {}
+    for prefix in _prefixes(held, there):
+        found = {}
+        for name in held:
+            # of tied tensors a file may hold one
+            spelt = (f"{prefix}{one}" for same in (name, *tied.get(name, ())) for one in _spellings(plain_name(same)))
+            if (one := next((one for one in spelt if one in there), None)) is not None:
+                found[name] = there[one]
+        if len(found) > len(best):
+            best = found
+        if len(best) == len(held):
+            break
+    return best
+
+
+def _prefixes(held: Collection[str], there: Collection[str]) -> list[str]:
+    """Return what may stand before all names of a base: nothing, and else what stands before most of some of them."""
+    count = Counter[str]()
+    for name in list(held)[:8]:
+        for inner in (".".join(levels) for levels in _inner(plain_name(name)) if len(levels) > 1):
+            count.update({other.removesuffix(inner) for other in there if other.endswith(f".{inner}")})
+    return ["", *(prefix for prefix, _ in count.most_common(8))]
+
+
+def _is_replaced(name: str, own: Collection[str]) -> bool:
+    """Check whether nothing computes with a tensor: that of a layer which PEFT has a trained copy of."""
+    before, inside, behind = name.rpartition(".original_module.")
+    return bool(inside) and any(one.startswith(f"{before}.modules_to_save.") and one.endswith(behind) for one in own)
+
+
 def _spellings(name: str) -> Iterator[str]:
-    """A tensor's name as a base may have it: as it is, and without one level that the adapter's wrapper has put in,
-    both also without their first levels.
+    """A tensor's name as a base may have it: as it is, without the levels that PEFT puts in, and without any one level
+    that the adapter's wrapper has put in, all also without their first levels.
 
     >>> list(_spellings("a.base_layer.weight"))[:4]
     ['a.base_layer.weight', 'base_layer.weight', 'a.weight', 'weight']
+    >>> list(_spellings("embed.token_adapter.base_layer.weight"))[3]
+    'embed.weight'
     """
-    levels = name.split(".")
-    inner = [levels, *(levels[:i] + levels[i + 1 :] for i in range(len(levels) - 2, -1, -1))]
+    inner = _inner(name)
     for one in inner[:1]:
         for start in range(len(one) - 1):
             yield ".".join(one[start:])
     for one in inner[1:]:
         for start in range(len(one)):
             yield ".".join(one[start:])
+
+
+def _inner(name: str) -> list[list[str]]:
+    """Return the levels of a tensor's name: all, those without PEFT's, and those without any one."""
+    levels = name.split(".")
+    bare = base_name(name).split(".")
+    without_one = (levels[:i] + levels[i + 1 :] for i in range(len(levels) - 2, -1, -1))
+    return [levels, *([bare] if bare != levels else []), *without_one]
 
 
 def _fixed(module: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...evaluation.recorded_names import place_of_tensor
 from ..methods.shared.probes import Linear
 
 #: products of matrices, and where their two factors are among the arguments
@@ -49,7 +50,7 @@ class LayerInputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 first[id(weight)] = name
                 self._weights.setdefault(weight.untyped_storage()._cdata, []).append((weight, name))
             self._names.setdefault(first[id(weight)], []).append(name)
-            layer = module.get_submodule(name.rpartition(".")[0])
+            layer, _ = place_of_tensor(module, name)
             if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
                 self._tables.add(first[id(weight)])
 

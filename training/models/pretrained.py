@@ -100,8 +100,11 @@ class LeaveOutPadding:
         self.token = token
 
     def __call__(self, _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Add the mask."""
-        return given, {"attention_mask": (given[0] != self.token).long(), **named}
+        """Add the mask; PEFT calls the network with all by name, and None for what it was not given."""
+        tokens = given[0] if given else named.get("input_ids")
+        if tokens is None or named.get("attention_mask") is not None:
+            return given, named
+        return given, {**named, "attention_mask": (tokens != self.token).long()}
 
 
 def is_pretrained(model: object) -> bool:

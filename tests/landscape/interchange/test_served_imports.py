@@ -385,3 +385,53 @@ def test_an_interrupted_import_is_not_gone_on_with_by_edited_code(save: Callable
     Path("run/run.json").write_text(json.dumps(info))
     run, _ = imported(pattern, server=server)
     assert run.rounds == (1, 2)
+
+
+# --- tied weights ---
+
+
+def tied() -> nn.Module:
+    made = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6), nn.Linear(6, 3))
+    made[2].weight = made[0].weight
+    return made
+
+
+def tied_state(seed: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return dict(tied().state_dict())
+
+
+@pytest.mark.parametrize("kept", ["one memory", "one name", "equal numbers"])
+@pytest.mark.parametrize("server", ["dare", "fedavgm", "ties"])
+def test_a_tensor_with_two_names_keeps_one_value(folder: Path, server: str, kept: str) -> None:
+    """As in ``reaggregate``, whoever says that it is one: the architecture, or the memory of every file."""
+    files = []
+    for seed in range(4):
+        state, path = tied_state(seed), Path(f"t{seed}.safetensors")
+        if kept == "one memory":
+            torch.save(state, path := path.with_suffix(".pt"))
+        elif kept == "one name":
+            save_file({name: value for name, value in state.items() if name != "2.weight"}, path)
+        else:
+            save_file({name: value.clone() for name, value in state.items()}, path)
+        files.append(path)
+    how: dict[str, Any] = {} if kept == "one memory" else {"model": tied()}
+    run, _ = imported(files[1:], start=files[0], server=server, **how)
+    made = run.round(1).read("global").arrays()
+    np.testing.assert_array_equal(made["0.weight"], made["2.weight"])
+    plain, _ = imported(files[1:], "plain", start=files[0], **how)
+    again = fedscope.reaggregate(f"{plain.path}@1", [server], model=tied(), data="npz:data.npz", standardise=False)
+    np.testing.assert_array_equal(run.round(1).read("global").parameters, again.models[server].parameters)
+    assert fedscope.subsets(run, model=tied(), data="npz:data.npz", standardise=False, split="test").findings()
+
+
+def test_tensors_that_are_one_in_some_files_alone_are_two(folder: Path) -> None:
+    state = [tied_state(seed) for seed in range(3)]
+    torch.save(state[0], "0.pt")
+    for k in (1, 2):
+        torch.save(
+            {name: value.clone() for name, value in state[k].items()} | {"2.weight": torch.ones(6, 6)}, f"{k}.pt"
+        )
+    run, _ = imported(["1.pt", "2.pt"], start="0.pt", server="dare")
+    made = run.round(1).read("global").arrays()
+    assert not np.array_equal(made["0.weight"], made["2.weight"])

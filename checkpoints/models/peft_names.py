@@ -1,0 +1,65 @@
+"""Names of tensors as PEFT keeps them: in a module with the adapter's name in them, in its files without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+#: what a module has one of for each adapter, by the adapter's name: layers, whose tensors have a name behind that
+_LAYERS = ("lora_A", "lora_B", "lora_magnitude_vector", "modules_to_save")
+#: or the tensors themselves
+_TENSORS = (
+    *("lora_embedding_A", "lora_embedding_B", "lora_magnitude_vector", "lora_E", "trainable_tokens_delta"),
+    *("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b", "hada_t1", "hada_t2"),
+    *("lokr_w1", "lokr_w1_a", "lokr_w1_b", "lokr_w2", "lokr_w2_a", "lokr_w2_b", "lokr_t2"),
+    *("vera_lambda_b", "vera_lambda_d"),
+)
+_IN_LAYER = re.compile(rf"(?:^|\.)(?:{'|'.join(_LAYERS)})\.([^.]+)\.")
+_IN_TENSOR = re.compile(rf"(?:^|\.)(?:{'|'.join(_TENSORS)})\.([^.]+)$")
+#: levels that PEFT puts round what an adapter changes, where the base has none
+LEVELS = frozenset({"base_layer", "original_module", "token_adapter"})
+
+
+def adapter_names(names: Iterable[str]) -> set[str]:
+    """Return the names of the adapters that are in the names of a module's tensors.
+
+    >>> adapter_names(["q.lora_A.default.weight", "q.lora_B.weight", "head.modules_to_save.default.bias"])
+    {'default'}
+    """
+    found = (match for name in names for pattern in (_IN_LAYER, _IN_TENSOR) if (match := pattern.search(name)))
+    return {match[1] for match in found} - {"weight", "bias"}
+
+
+def file_names(names: Collection[str]) -> dict[str, str]:
+    """Return what PEFT calls tensors in a file, by the names that they have; those of a file stay as they are.
+
+    Without the adapter's name, of several without ``default``; DoRA's magnitudes without ``.weight``, and a layer that
+    is trained whole by the name that it has in the base.
+
+    >>> list(file_names(["q.lora_A.mine.weight", "head.modules_to_save.mine.bias"]).values())
+    ['q.lora_A.weight', 'head.bias']
+    >>> list(file_names(["q.lora_magnitude_vector.mine.weight", "q.lora_B.weight"]).values())
+    ['q.lora_magnitude_vector', 'q.lora_B.weight']
+    """
+    adapters = adapter_names(names)
+    own = next(iter(adapters), "") if len(adapters) < 2 else "default"
+    return {name: _in_file(name, own) for name in names}
+
+
+def _in_file(name: str, adapter: str) -> str:
+    for pattern in (_IN_LAYER, _IN_TENSOR):
+        match = pattern.search(name)
+        if match is not None and match[1] == adapter:
+            name = name[: match.start(1) - 1] + name[match.end(1) :]
+    name = re.sub(r"(^|\.)modules_to_save\.(?=[^.]+$)", r"\1", name)
+    return re.sub(r"((?:^|\.)lora_magnitude_vector)\.weight$", r"\1", name)
+
+
+def base_name(name: str) -> str:
+    """Return what the base calls a tensor that an adapter's layers lie round.
+
+    >>> base_name("q.base_layer.weight"), base_name("embed.token_adapter.base_layer.weight")
+    ('q.weight', 'embed.weight')
+    """
+    *levels, leaf = name.split(".")
+    return ".".join([*(one for one in levels if one not in LEVELS), leaf])
