@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
-from .adapters import split_factor
 from .expected import STATISTICS, ExpectedModel, tied_names
+from .factor_names import split_factor
 from .weights import EXTRA, TensorEntry
 from .wrappers import plain_names
 
