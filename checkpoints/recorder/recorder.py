@@ -563,7 +563,7 @@ class Recorder:
         self._known = AcceptedRounds(
             writer.last + 1, scale=self._known.scale, server=server, columns=writer.further, resumed=run
         )
-        told = (run.path, run.info.get("adapters", {}))
+        told = (f"what {run.path} holds", run.info.get("adapters", {}))
         if isinstance(told[1].get("alpha"), Mapping):  # by layer, as tensors say it
             self._known.alphas = told
         elif told[1]:

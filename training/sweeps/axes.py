@@ -13,6 +13,7 @@ from ...checkpoints.io.visible_text import visible
 from ..config.config import SECTIONS
 from ..config.recipes import Cell
 from ..config.sections import DataConfig, RecordConfig, RunConfig
+from ..settings.code_kinds import KINDS
 from ..settings.own_code import name_of
 from ..settings.registry import METHOD_SECTIONS, find, names
 from ..settings.values import parse_value
@@ -119,11 +120,13 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
 
 
 def refuse_code(key: str, value: Any) -> None:
-    """Refuse what no file can say: a class, a function, an object.
+    """Refuse what no file can say, a class, a function or an object, where none is taken by its name.
 
     Raises:
         FedscopeError: says how it is named.
     """
+    if key in METHOD_SECTIONS or key in {kind.place for kind in KINDS.values()}:
+        return  # which take things, or are refused by their own name
     if callable(value) or not _is_plain(value):
         raise FedscopeError(
             f"{key} has {visible(repr(value))[:80]}, and a sweep writes its values into files; give the name of code "

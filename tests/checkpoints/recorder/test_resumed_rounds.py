@@ -149,7 +149,7 @@ def test_adapters_of_another_scale_do_not_go_on(
             if message:
                 with pytest.raises(FedscopeError) as refused:
                     recorder.round(clients=[after])
-                assert f"{tmp_path}/run is an adapter with " in str(refused.value)
+                assert f"what {tmp_path}/run holds is an adapter with " in str(refused.value)
                 assert message in str(refused.value).replace(f"{tmp_path}/", "")
             else:
                 recorder.round(clients=[after])
