@@ -36,7 +36,7 @@ def numbers(capsys: pytest.CaptureFixture[str], command: str, rounds: str, out: 
         ("wima runs/fma --windows 2", "fedscope.decomposition.windows.sliding_mean", "round_means"),
         ("updates runs/fma", ".updates.angles", "geometry"),
         ("updates runs/fma --layers each", ".updates.layers", "round_layers"),
-        ("line runs/fma --layers each --points 3", "fedscope.landscape.lines.analysis", "round_barriers"),
+        ("line runs/fma --layers each --points 3", "fedscope.landscape.lines.requests", "round_barriers"),
         ("cka runs/fma", ".cka.pairs", "round_similarity"),
         ("disperse runs/fma", ".dispersion.dispersion", "disperse_round"),
         ("theory runs/fma --shrink none --kernel none", ".theory.outputs", "locality_gaps"),
