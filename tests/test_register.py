@@ -106,7 +106,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, resolve_runs, client_rounds, identity
 from .result import RoundSpread, Spread
@@ -136,7 +136,7 @@ def spread(runs: RunLike | Sequence[RunLike], *, rounds: Rounds = None) -> Prepa
 
         return settings, compute
 
-    return one(Spread, opened[0].path / "figures", "spread", prepare)
+    return single_result(Spread, opened[0].path / "figures", "spread", prepare)
 ''',
 }
 COMMAND = '''"""``fedscope spread``."""

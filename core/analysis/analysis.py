@@ -181,7 +181,7 @@ class PreparedAnalysis(Generic[A]):
         return self.join(results)
 
 
-def one(
+def single_result(
     kind: type[R],
     folder: Path,
     name: str,

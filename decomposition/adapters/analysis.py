@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -86,7 +86,7 @@ def adapters(
         return settings, compute
 
     name = f"adapters-{slug_rounds(asked_rounds or 'all')}"
-    return one(AdapterMeans, opened.path / "figures", name, prepare)
+    return single_result(AdapterMeans, opened.path / "figures", name, prepare)
 
 
 def _diverged(run: Run, number: int) -> list[int]:

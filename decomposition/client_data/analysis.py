@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug
 from ...analysis.execution import Execution
 from ...analysis.runs import identity, open_run
 from ...analysis.settings import at_least
@@ -86,7 +86,7 @@ def data(
     name = slug(Path(str(told.get("name", "digits"))).stem)
     words = re.sub(r"[^\w.]+", "-", str(told.get("partition", "shards:2")))  # dirichlet-0.3
     folder = run.path / "figures" if run is not None else Path("figures")
-    return one(ClientData, folder, f"data-{name}-{words}", prepare)
+    return single_result(ClientData, folder, f"data-{name}-{words}", prepare)
 
 
 def _run(federation: Any) -> Run | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -92,4 +92,4 @@ def consensus(
         return settings, compute
 
     names = [source.split, *(run.name for run in opened[1:]), slug_rounds(words[0])]
-    return one(Consensus, opened[0].path / "figures", f"consensus-{'-'.join(names)}", prepare)
+    return single_result(Consensus, opened[0].path / "figures", f"consensus-{'-'.join(names)}", prepare)

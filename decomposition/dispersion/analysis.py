@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, slug_rounds
+from ...analysis.analysis import (
+    PreparedAnalysis,
+    SettingsAndCompute,
+    analysis,
+    fit_file_name,
+    single_result,
+    slug_rounds,
+)
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
@@ -96,7 +103,7 @@ def disperse(
         *map(layers_file_word, given),
         *rate,
     ]
-    return one(Dispersion, opened[0].path / "figures", f"disperse-{fit_file_name('-'.join(words))}", prepare)
+    return single_result(Dispersion, opened[0].path / "figures", f"disperse-{fit_file_name('-'.join(words))}", prepare)
 
 
 def refuse_unequal(runs: Sequence[Run], layers: Sequence[str]) -> None:

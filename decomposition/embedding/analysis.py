@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, fit_file_name, one, slug_rounds
+from ...analysis.analysis import (
+    PreparedAnalysis,
+    SettingsAndCompute,
+    analysis,
+    fit_file_name,
+    single_result,
+    slug_rounds,
+)
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
@@ -128,7 +135,7 @@ def embed(
 
     own = [slug_rounds(asked_rounds[0])] if asked_rounds[0] else []
     words = [method, *(run.name for run in opened[1:]), *own, *map(layers_file_word, given)]
-    return one(Embedding, opened[0].path / "figures", f"embedding-{fit_file_name('-'.join(words))}", prepare)
+    return single_result(Embedding, opened[0].path / "figures", f"embedding-{fit_file_name('-'.join(words))}", prepare)
 
 
 def shown_rounds(run: Run, rounds: str | None, most: int) -> list[int]:

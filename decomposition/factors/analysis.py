@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
-from ...analysis.analysis import PreparedAnalysis, analysis, fit_file_name, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, analysis, fit_file_name, single_result, slug_rounds
 from ...analysis.runs import Rounds, RunLike, client_rounds
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError
@@ -122,4 +122,4 @@ def decompose(
     if layers is not None:
         name = fit_file_name(f"{name}-layers-{layers_file_word(layers)}")
     kind: type[Decomposition | LayerDecomposition] = Decomposition if layers is None else LayerDecomposition
-    return one(kind, opened[0].path / "figures", name, asked.ready, note="; ".join(filter(None, notes)))
+    return single_result(kind, opened[0].path / "figures", name, asked.ready, note="; ".join(filter(None, notes)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -84,7 +84,7 @@ def forgetting(
         return settings, compute
 
     name = f"forgetting-{source.split}-{slug_rounds(asked_rounds or '1,last')}"
-    return one(Forgetting, opened.path / "figures", name, prepare)
+    return single_result(Forgetting, opened.path / "figures", name, prepare)
 
 
 def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -105,7 +105,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
         return settings, compute
 
     name = f"matrix-{source.split}-{slug_rounds(asked_rounds or 'last')}"
-    return one(Matrix, opened.path / "figures", name, prepare)
+    return single_result(Matrix, opened.path / "figures", name, prepare)
 
 
 def uses_own_models(run: Run, source: EvaluationConfig) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...analysis.settings import refuse_idle
@@ -142,7 +142,7 @@ def densities(
 
     others = "".join(f"-{run.name}" for run in runs[1:])
     what = "".join(f"-{slug_of(place)}" for place in chosen[:3]) + (f"-and-{len(chosen) - 3}" if chosen[3:] else "")
-    return one(Parameters, runs[0].path / "figures", f"parameters{others}-{first.number}{what}", prepare)
+    return single_result(Parameters, runs[0].path / "figures", f"parameters{others}-{first.number}{what}", prepare)
 
 
 def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: int) -> PreparedAnalysis[ParameterMap]:
@@ -161,7 +161,7 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
 
         return settings, compute
 
-    return one(ParameterMap, run.path / "figures", f"parameters-tsne-{round_.number}", prepare)
+    return single_result(ParameterMap, run.path / "figures", f"parameters-tsne-{round_.number}", prepare)
 
 
 def slug_of(place: Place) -> str:

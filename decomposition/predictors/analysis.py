@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -91,7 +91,7 @@ def predictors(
         return settings, compute
 
     name = f"predictors-{source.split}-{slug_rounds(asked_rounds or 'all')}"
-    return one(Predictors, opened.path / "figures", name, prepare)
+    return single_result(Predictors, opened.path / "figures", name, prepare)
 
 
 def rounds_of(run: Run, rounds: str) -> list[int]:

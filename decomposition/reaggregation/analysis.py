@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -168,7 +168,7 @@ def reaggregate(
         *(f"{key}-{value}" for key, value in changes.items()),
     ]
     name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
-    return one(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(list(names)))
+    return single_result(Reaggregation, opened.path / "figures", name, prepare, model_suffixes(list(names)))
 
 
 def kept_by_others(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:

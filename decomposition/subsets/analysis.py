@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
@@ -175,7 +175,7 @@ def subsets(
         slug_rounds(asked_rounds[0] or "1,last"),
     ]
     name = f"subsets-{'-'.join(words)}"
-    return one(Subsets, opened[0].path / "figures", name, prepare)
+    return single_result(Subsets, opened[0].path / "figures", name, prepare)
 
 
 def weights_of(round_: Round, run: Run, weights: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round
 from ...checkpoints import FedscopeError
@@ -83,4 +83,4 @@ def synergy(
 
     scale = "" if quantile is None else f"-q{quantile:g}"
     name = f"synergy-{round_.number}{scale}{'-layer' if similarity == 'layer' else ''}"
-    return one(Synergy, opened.path / "figures", name, prepare)
+    return single_result(Synergy, opened.path / "figures", name, prepare)

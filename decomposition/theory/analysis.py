@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_run, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
@@ -154,7 +154,7 @@ def theory(
         return settings, compute
 
     name = "-".join(["theory", source.split, *statistics_word(normalization), slug_rounds(words)])
-    return one(Theory, opened.path / "figures", name, prepare, note=note)
+    return single_result(Theory, opened.path / "figures", name, prepare, note=note)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ...analysis.analysis import (
     Step,
     analysis,
     fit_file_name,
-    one,
+    single_result,
     slug_rounds,
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
@@ -134,7 +134,7 @@ def _by_layer(run: Run, rounds: str, layers: str) -> PreparedAnalysis[Updates | 
 
     kind: type[Updates | LayerUpdates] = LayerUpdates
     name = fit_file_name(f"updates-{slug_rounds(rounds)}-layers-{layers_file_word(layers)}")
-    return one(kind, run.path / "figures", name, prepare)
+    return single_result(kind, run.path / "figures", name, prepare)
 
 
 def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:

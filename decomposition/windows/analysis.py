@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug_rounds
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
@@ -146,7 +146,7 @@ def wima(
     words += ["" if parts == "all" else parts, slug_rounds(asked_rounds[0] or "last:10")]
     name = f"wima-{'-'.join(word for word in words if word)}"
     kind: type[WindowMeans | CheckpointWindows] = WindowMeans
-    return one(kind, opened[0].path / "figures", name, prepare)
+    return single_result(kind, opened[0].path / "figures", name, prepare)
 
 
 def task_of(

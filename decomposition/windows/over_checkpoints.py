@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_name, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_name, single_result, slug
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig
@@ -170,7 +170,7 @@ def _question(
     words += ["-".join(map(str, windows[1]))] if windows[0] else []
     words += ["-".join(map(str, weights[1]))] if weights[0] else []
     kind: type[WindowMeans | CheckpointWindows] = CheckpointWindows
-    return one(kind, place, fit_file_name(slug("-".join(words))), prepare)
+    return single_result(kind, place, fit_file_name(slug("-".join(words))), prepare)
 
 
 def folder_in(runs: RunLike | Sequence[RunLike], *, sure: bool = True) -> Path | None:

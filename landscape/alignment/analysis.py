@@ -11,8 +11,8 @@ from ...analysis.analysis import (
     SettingsAndCompute,
     analysis,
     fit_file_name,
-    one,
     place_of,
+    single_result,
     slug_rounds,
 )
 from ...analysis.execution import Execution
@@ -132,7 +132,7 @@ def align(
     how = "" if by == "weights" else f"-{by}"
     beside = () if cohorts else model_suffixes(len(given))
     name = fit_file_name(f"{name}{how}{'' if to == 'first' else '-mean'}")
-    return one(Alignment, folder, name, prepare, beside)
+    return single_result(Alignment, folder, name, prepare, beside)
 
 
 def _cohorts(names: Sequence[str], rounds: str | None) -> list[tuple[str, list[str]]]:

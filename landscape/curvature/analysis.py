@@ -12,8 +12,8 @@ from ...analysis.analysis import (
     SettingsAndCompute,
     analysis,
     fit_file_name,
-    one,
     place_of,
+    single_result,
     slug,
 )
 from ...analysis.execution import Execution
@@ -151,7 +151,7 @@ def sharpness(
     folder, name = place_of("sharpness", names_of(given))
     if layers is not None:
         name = fit_file_name(f"{name}.layers-{layers_file_word(layers)}")
-    return one(Sharpness, folder, name if whose is None else f"{name}.data-of-{slug(whose)}", prepare)
+    return single_result(Sharpness, folder, name if whose is None else f"{name}.data-of-{slug(whose)}", prepare)
 
 
 def _trained(selections: Sequence[Selection], module: nn.Module, frozen: bool) -> list[Selection]:

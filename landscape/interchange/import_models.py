@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, one, slug
+from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug
 from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regular
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
@@ -225,7 +225,7 @@ def import_surface(file: Path | str, *, split: str | None = None) -> PreparedAna
         settings = {"split": plane.attrs["split"], "file_sha256": sha256(content).hexdigest()}
         return settings, lambda attrs, work: replace(plane, attrs={**plane.attrs, **attrs})
 
-    return one(Plane, Path("figures"), f"import-{slug(file.name)}", prepare)
+    return single_result(Plane, Path("figures"), f"import-{slug(file.name)}", prepare)
 
 
 def is_surface(file: Path | str) -> bool:

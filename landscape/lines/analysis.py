@@ -10,8 +10,8 @@ from ...analysis.analysis import (
     PreparedAnalysis,
     analysis,
     fit_file_name,
-    one,
     place_of,
+    single_result,
     slug_rounds,
 )
 from ...analysis.runs import Rounds, rounds_text
@@ -150,7 +150,7 @@ def line(
         name = fit_file_name(f"{name}-{layers_file_word(layers)}")
     if align != "none":
         name = fit_file_name(f"{name}-aligned-{align}")
-    return one(kind, folder, named_after(name, whose), PairsRequest(asked, how, clients).ready, note=note)
+    return single_result(kind, folder, named_after(name, whose), PairsRequest(asked, how, clients).ready, note=note)
 
 
 def _by_round(
@@ -163,4 +163,4 @@ def _by_round(
     name = fit_file_name(f"line-rounds-{slug_rounds(rounds)}-layers-{layers_file_word(how.layers)}")
     if how.align != "none":
         name = fit_file_name(f"{name}-aligned-{how.align}")
-    return one(kind, Path(path) / "figures", named_after(name, whose), LayerRoundsRequest(over, how).ready)
+    return single_result(kind, Path(path) / "figures", named_after(name, whose), LayerRoundsRequest(over, how).ready)

@@ -20,7 +20,7 @@ from asked import ASKED, FROM_PYTHON
 from few import few
 
 import fedscope
-from fedscope.analysis.analysis import fit_file_name, one
+from fedscope.analysis.analysis import fit_file_name, single_result
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
 from fedscope.decomposition.synergy.result import Synergy
@@ -274,11 +274,11 @@ def test_a_default_name_that_no_file_could_have_is_cut_and_another_stays(tmp_pat
     several = [f"method=fma-lr=0.05-seed={seed}" for seed in range(10, 22)]
     for names, cut in ((several, True), (several[:4], False), ([f"平均{seed}" * 12 for seed in range(3)], True)):
         name = "-".join(names)
-        question = one(Synergy, tmp_path, name, dict)
+        question = single_result(Synergy, tmp_path, name, dict)
         assert (question.name != name) is cut
         longest = max(question.parts[0].files(tmp_path / question.name), key=lambda file: len(file.name.encode()))
         longest.with_name(f"{longest.name}.partial.11").touch()
-        assert len({question.name, *(one(Synergy, tmp_path, f"{name}{end}", dict).name for end in "ab")}) == 3
+        assert len({question.name, *(single_result(Synergy, tmp_path, f"{name}{end}", dict).name for end in "ab")}) == 3
 
 
 def test_names_are_cut_between_letters() -> None:
