@@ -103,6 +103,15 @@ def own_name(module: nn.Module, name: str) -> str:
     return module.place_of(name) if isinstance(module, ByNames) else name
 
 
+def own_module(module: nn.Module) -> nn.Module:
+    """Return the module inside where one is renamed, which has what else its class has (a ``PeftModel`` its settings).
+
+    >>> own_module(nn.Linear(3, 2))
+    Linear(in_features=3, out_features=2, bias=True)
+    """
+    return module.inner if isinstance(module, ByNames) else module
+
+
 def place_of_tensor(module: nn.Module, name: str) -> tuple[nn.Module, str]:
     """Return the layer that a tensor is in, and what the layer calls it.
 

@@ -55,12 +55,14 @@ def told_by(models: Sequence[Any], names: Sequence[str]) -> tuple[Told, ...]:
 
 
 def settings_of_architecture(architecture: Any, module: nn.Module) -> dict[str, Any]:
-    """Return what an architecture says of the adapters in it: the folder of one (``hf:FOLDER``), or its module."""
+    """Return what an architecture says of the adapters in it: the folder of one (``hf:FOLDER``), or its module,
+    renamed or not."""
+    from ...evaluation.recorded_names import own_module
     from ..models.pretrained import PretrainedFolder, is_pretrained
 
     if is_pretrained(architecture):
         return scale_beside(PretrainedFolder(path=architecture).folder)
-    return scale_of_module(module)
+    return scale_of_module(own_module(module))
 
 
 def refuse_unlike(told: Sequence[Told], layout: Layout, *, base: object = None) -> None:

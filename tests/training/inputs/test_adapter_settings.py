@@ -116,6 +116,46 @@ def test_an_architecture_of_another_scale_is_refused(places: dict[str, Any], que
     QUESTIONS[question](run, Adapted(0))
 
 
+class OfPeft(nn.Module):
+    """The same with the names that PEFT gives; its files leave out the adapter's name."""
+
+    def __init__(self, seed: int, **config: Any) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(4, 2, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(2, 2, bias=False)})
+        if config:
+            self.peft_config = {"default": SimpleNamespace(r=2, **config)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.lora_B["default"](self.lora_A["default"](x))
+        return made
+
+    def in_files(self) -> dict[str, Tensor]:
+        return {name.replace(".default", ""): value for name, value in self.state_dict().items()}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("names", ["a file's", "a module's"])
+def test_an_architecture_is_compared_whatever_its_tensors_are_called(tmp_path: Path, question: str, names: str) -> None:
+    start, one, two, end = (
+        net.in_files() if names == "a file's" else net.state_dict() for net in (OfPeft(seed) for seed in range(4))
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with fedscope.Recorder(tmp_path / "run", lora_alpha=8) as recorder:
+            recorder.round(start=start, clients=[one, two], global_=end)
+        with fedscope.Recorder(tmp_path / "rs", model=OfPeft(0, lora_alpha=8, use_rslora=True)) as recorder:
+            recorder.round(start=start, clients=[one, two], global_=end)
+    ask, run, stabilised = QUESTIONS[question], str(tmp_path / "run"), str(tmp_path / "rs")
+    with pytest.raises(FedscopeError, match=r"is an adapter with lora_alpha 8, the module one with 16, and an archit"):
+        ask(run, OfPeft(0, lora_alpha=16))
+    with pytest.raises(FedscopeError, match=r"rs\S* is an adapter .*, the module one .*, and an architecture computes"):
+        ask(stabilised, OfPeft(0, lora_alpha=8))
+    for where, net in ((run, OfPeft(0, lora_alpha=8)), (run, OfPeft(0)), (stabilised, OfPeft(0))):
+        ask(where, net)
+
+
 def test_what_an_earlier_version_did_not_keep_is_not_compared() -> None:
     from fedscope.checkpoints.models.adapters import refuse_other_scale, settings_of_run
 
