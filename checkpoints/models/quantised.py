@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
 from ..io.errors import FedscopeError
+from .factor_names import factors_in
 
 #: the last part of the name of a weight, whose whole numbers are codes: of bitsandbytes, GPTQ, AWQ, HQQ, compressed
 #: tensors
-_CODES = re.compile(r"(q_?)?weight|W_q|weight_packed|packed_weight|weight_(int[248]|q|codes)")
-#: what stands beside the weights of a layer, by the end of its name: their scales. Of these names alone it is certain
-_SCALES = ("SCB", "weight_scale_inv", "scaled_fp8")
-#: beside weights of eight bits or fewer it is these too
-_SCALES_OF_NARROW = ("weight_scale", "weight_scales", "scale_weight", "input_scale", "absmax", "scales", "scale")
+_CODES = re.compile(r"qweight|W_q|weight_packed|packed_weight|weight_(int[248]|q|codes)")
+#: of these it is so where they are tables: one row may be weights of classes
+_CODES_IN_TABLES = re.compile(r"(q_)?weight")
+#: what stands beside the weights of a layer, by the end of its name, and scales those of eight bits or fewer
+_SCALES = (
+    "SCB", "weight_scale_inv", "weight_scale", "weight_scales", "scale_weight", "input_scale", "absmax", "scales",
+    "scale",
+)  # fmt: skip
 _NARROW = ("int8", "uint8", "int4", "uint4", "float8", "float4")
 
 
@@ -45,26 +49,33 @@ def refuse_quantised(place: object, tensors: Mapping[str, Any]) -> None:
             continue
         levels = name.removesuffix("._data").split(".")  # of quanto
         blocks = f"{name.removesuffix('_blocks')}_scales" in dtypes and name.endswith("_blocks")  # MXFP4
-        if blocks or _CODES.fullmatch(levels[-1]):
-            _refuse(place, f"{name} is {dtype}")
+        table = len(tensors[name].shape) > 1 and _CODES_IN_TABLES.fullmatch(levels[-1])
+        if blocks or table or _CODES.fullmatch(levels[-1]):
+            _refuse(place, f"{name} is {dtype}", dtypes)
     for name in dtypes:
         layer, _, last = name.rpartition(".")
-        if last in _SCALES:
-            _refuse(place, f"{name} scales other tensors")
-        for other in _beside(layer, last) if last in _SCALES_OF_NARROW else ():
-            if dtypes.get(other, "").startswith(_NARROW):
-                _refuse(place, f"{other} is {dtypes[other]} and scaled by {name}")
+        for other in _beside(layer) if last in _SCALES else ():
+            if other != name and dtypes.get(other, "").startswith(_NARROW) and len(tensors[other].shape) > 1:
+                _refuse(place, f"{other} is {dtypes[other]} and scaled by {name}", dtypes)
 
 
-def _beside(layer: str, scale: str) -> tuple[str, ...]:
-    """Return what the weight that a scale belongs to may be called."""
-    before = f"{layer}." if layer else ""
-    return f"{before}weight", f"{before}{scale.removesuffix('s').removesuffix('_scale')}", layer
+def _beside(layer: str) -> list[str]:
+    """Return what the weight that a scale belongs to may be called, by the levels before the scale's own.
+
+    >>> _beside("l"), _beside("l.weight"), _beside("")
+    (['l.weight'], ['l.weight.weight', 'l.weight'], ['weight'])
+    """
+    return [f"{layer}.weight".removeprefix("."), *([layer] if layer.endswith("weight") else [])]
 
 
-def _refuse(place: object, why: str) -> None:
+def _refuse(place: object, why: str, names: Iterable[str]) -> None:
     where = f"{place}: " if place else ""
+    remedy = (
+        "give the adapters alone, as peft.get_peft_model_state_dict(model) has them"
+        if factors_in(names)
+        else "save them as float32, as model.dequantize() of transformers makes them"
+    )
     raise FedscopeError(
         f"{where}{why}, so the weights are quantised, and the mean of their numbers is not that of what they stand "
-        "for; save them as float32, as model.dequantize() of transformers makes them"
+        f"for; {remedy}"
     )

@@ -118,7 +118,7 @@ def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor])
     from ...checkpoints.models.files import read_tensors
 
     _, tensors, _ = read_tensors(Path(base), None)
-    refuse_quantised(base, tensors)
+    refuse_quantised(base, {name: value for name, value in tensors.items() if split_factor(name) is None})
     tied = tied_names(own)
     found = _found(held, tensors, tied)
     taken: dict[str, str] = {}

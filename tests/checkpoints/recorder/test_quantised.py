@@ -56,7 +56,7 @@ KINDS: dict[str, tuple[Any, str]] = {
     "int8 of bitsandbytes": (int8, "l.weight is int8"),
     "GPTQ and AWQ": (packed, "l.qweight is int32"),
     "4 bits of bitsandbytes": (four_bits, "l.weight is uint8"),
-    "fp8 of DeepSeek": (eight_bits, "l.weight_scale_inv scales other tensors"),
+    "fp8 of DeepSeek": (eight_bits, "l.weight is float8_e4m3fn and scaled by l.weight_scale_inv"),
     "fp8 of others": (
         lambda w: eight_bits(w, "weight_scale"),
         "l.weight is float8_e4m3fn and scaled by l.weight_scale",
@@ -127,6 +127,34 @@ def test_adapters_of_a_quantised_base_are_recorded(tmp_path: Path) -> None:
     with fedscope.Recorder(tmp_path / "run", model=net, lora_alpha=4) as recorder:
         recorder.round(clients=clients)
     assert fedscope.Run.open(tmp_path / "run").layout.names == ("lora_A.weight", "lora_B.weight")
+
+
+def test_of_a_whole_model_with_adapters_these_alone_are_to_be_given(tmp_path: Path) -> None:
+    """``dequantize`` of its base is another model."""
+    factors = {f"q.lora_{k}.weight": torch.ones(2, 2) for k in "AB"}
+    with (
+        fedscope.Recorder(tmp_path / "run", lora_alpha=4) as recorder,
+        pytest.raises(FedscopeError, match=r"stand for; give the adapters alone, as peft\.get_peft_model_state_dict\("),
+    ):
+        recorder.round(clients=[{**factors, **state("int8 of bitsandbytes", k)} for k in (1, 2)])
+    with fedscope.Recorder(tmp_path / "run", lora_alpha=4, force=True) as recorder:
+        recorder.round(clients=[factors, factors])
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"scale": torch.ones(3, 3, dtype=torch.uint8), "l.absmax": torch.ones(3, 3, dtype=torch.int8)},
+        {"l.weight_scale_inv": torch.ones(1, 1)},
+        {"SCB": torch.ones(8), "scaled_fp8": torch.ones(1)},
+        {"loss.weight": torch.ones(3, dtype=torch.int32), "loss.scale": torch.ones(3)},
+        {"loss.weight": torch.ones(3, dtype=torch.uint8), "loss.scale": torch.ones(3)},
+        {"mask": torch.ones(8, 8, dtype=torch.uint8), "mask.scale": torch.ones(8)},
+        {"norm.weight": torch.ones(8).to(torch.float8_e4m3fn), "norm.scale": torch.ones(1)},
+    ],
+)
+def test_a_scale_is_one_beside_a_table_of_codes(beside: dict[str, Tensor]) -> None:
+    refuse_quantised("a", {"l.weight": torch.randn(8, 8), **beside})
 
 
 def test_the_mean_of_codes_would_have_been_another_one() -> None:
