@@ -179,7 +179,7 @@ def _architecture(model: Any, data: str | None, first: Path, base: Path | str | 
     from ...checkpoints.recorder.coerce_models import coerce_model, model_made
     from ...checkpoints.recorder.read_files import NamedArchitecture
     from ...training import given_task, load_data, model_settings
-    from ...training.inputs.base import base_named, with_base
+    from ...training.inputs.base import base_named, is_implied, with_base
     from ...training.inputs.models import shapes_in
     from ...training.inputs.samples import given_module
     from ...training.models.pretrained import PretrainedFolder, is_pretrained, task_of_folder
@@ -188,7 +188,7 @@ def _architecture(model: Any, data: str | None, first: Path, base: Path | str | 
 
     def named(name: str, module: Any) -> NamedArchitecture:
         if hasattr(module, "state_dict"):  # of adapters the base is no part of any model
-            module = with_base(unwrap(module), shapes_in(first), given, str(first))
+            module = with_base(unwrap(module), shapes_in(first), given, str(first), implied=is_implied(base))
         return NamedArchitecture(name, coerce_model(module, codes=True))
 
     if not isinstance(model, str):

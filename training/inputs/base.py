@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-def with_base(module: nn.Module, names: Collection[str], base: Path | str | None, whose: str) -> nn.Module:
+def with_base(
+    module: nn.Module, names: Collection[str], base: Path | str | None, whose: str, *, implied: bool = False
+) -> nn.Module:
     """Hold fixed what a module has beside the tensors of adapters: with the values of their base, which then are no
     weights. The module itself where the models are no adapters, or hold all of it.
 
@@ -32,6 +34,7 @@ def with_base(module: nn.Module, names: Collection[str], base: Path | str | None
         base: a file or folder of the base, whose names may lack what adapters put into them: a prefix
             (``base_model.model.``) or a level (``base_layer``); None where it was not given.
         whose: what the models are called, for sentences.
+        implied: whether nobody gave the base, see :func:`is_implied`, so that it may go unused.
 
     Raises:
         FedscopeError: a base that was not given, or for models that are no adapters; a tensor that it lacks, or has in
@@ -48,6 +51,8 @@ def with_base(module: nn.Module, names: Collection[str], base: Path | str | None
             f"{whose} holds adapters alone, and the architecture has {list_few(held, 2)} besides; give the weights "
             "that they adapt (--base FILE)"
         )
+    if implied and not (are_adapters and held):
+        return module
     if not are_adapters:
         raise FedscopeError(f"--base {base} is for adapters, and {whose} holds none; leave it out")
     if not held:
@@ -75,6 +80,15 @@ def base_named(model: Any, base: Path | str | None, runs: Sequence[Run] = ()) ->
         return None
     folder = PretrainedFolder(path=model).folder
     return base_of(folder) if (folder / ADAPTER).is_file() else None
+
+
+def is_implied(base: Path | str | None, runs: Sequence[Run] = ()) -> bool:
+    """Tell whether the base of :func:`base_named` is the one of an architecture's folder: neither given nor recorded.
+
+    Args:
+        base: as it was given.
+    """
+    return base is None and not (runs and runs[0].info.get("base") is not None)
 
 
 def _remembered(run: Run, said: Mapping[str, str]) -> Path:

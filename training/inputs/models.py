@@ -89,7 +89,7 @@ def resolve_models(
     """
     from ...evaluation.resumable import digest
     from ..models.pretrained import folder_as_model
-    from .base import base_digest, base_named
+    from .base import base_digest, base_named, is_implied
     from .fitting_scale import refuse_misfit
     from .model_outputs import refuse_other_functions
 
@@ -115,7 +115,8 @@ def resolve_models(
         _refuse_other_data(runs, dataset)
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
-    module = _module_for(models[0], runs, architecture, dataset, base)
+    implied = is_implied(source.base, runs)
+    module = _module_for(models[0], runs, architecture, dataset, base, implied)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
     expected = ExpectedModel.of(module)
     told = told_by(models, names_of(models))
@@ -221,7 +222,12 @@ def _refuse_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
 
 
 def _module_for(
-    first: ModelLike, runs: Sequence[Run], architecture: Any, dataset: Dataset, base: Path | str | None
+    first: ModelLike,
+    runs: Sequence[Run],
+    architecture: Any,
+    dataset: Dataset,
+    base: Path | str | None,
+    implied: bool,
 ) -> nn.Module:
     """Return the module that all models are read into."""
     from ...evaluation.recorded_names import rename_as_recorded
@@ -232,7 +238,7 @@ def _module_for(
     module = module_of(runs[0]) if architecture is None else given_module(architecture, dataset, shapes, base)
     if architecture is not None:
         names = runs[0].layout.names if runs else _shapes(first, runs)
-        module = with_base(module, names, base, str(runs[0].path) if runs else _name([first], 0))
+        module = with_base(module, names, base, str(runs[0].path) if runs else _name([first], 0), implied=implied)
     return rename_as_recorded(module, runs[0].layout) if runs else module
 
 

@@ -171,7 +171,7 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
     """
     from ...evaluation.recorded_names import rename_as_recorded
     from .. import module_of
-    from .base import base_named, with_base
+    from .base import base_named, is_implied, with_base
 
     refuse_nameless([run], source)
     model = source.model if not run.is_foreign or run.config is not None else model_named(run, source)
@@ -181,7 +181,8 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
     whole = given_module(model, dataset, shapes_of(run.layout), base)
     told = [(str(run.path), settings_of_run(run.info))]
     refuse_misfit_adapters(told, model, whole, run.layout, base, is_given=source.base is not None)
-    module = rename_as_recorded(with_base(whole, run.layout.names, base, str(run.path)), run.layout)
+    implied = is_implied(source.base, [run])
+    module = rename_as_recorded(with_base(whole, run.layout.names, base, str(run.path), implied=implied), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:

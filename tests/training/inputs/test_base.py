@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
+import fedscope
+from fedscope.checkpoints import FedscopeError
 from fedscope.evaluation.model_replica import Replica
 from fedscope.evaluation.module_copy import copy_module
 from fedscope.training.inputs.base import with_base
@@ -84,3 +90,50 @@ def test_a_copy_without_some_weights_keeps_one_that_has_another_name() -> None:
     assert copy.norm.weight.isnan().all()
     assert copy.norm.weight.untyped_storage().nbytes() == 4
     assert torch.equal(copy.norm.bias, module.norm.bias)
+
+
+class Plain(nn.Module):
+    """An adapter of a layer, in a module that holds both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.lora_A, self.lora_B = nn.Linear(6, 6), nn.Linear(6, 2, bias=False), nn.Linear(2, 6, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.q(x) + self.lora_B(self.lora_A(x))
+
+
+@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
+def test_the_base_of_an_architectures_folder_goes_unused_beside_whole_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only one that was given must have a place."""
+    from fedscope.training.models import pretrained
+
+    adapter, base = tmp_path / "adapter", tmp_path / "base"
+    adapter.mkdir(), base.mkdir()
+    settings = {"r": 2, "lora_alpha": 4, "task_type": "SEQ_CLS", "base_model_name_or_path": str(base)}
+    (adapter / "adapter_config.json").write_text(json.dumps(settings))
+    (base / "config.json").write_text(json.dumps({"model_type": "x"}))
+    save_file({"q.weight": torch.ones(6, 6), "q.bias": torch.zeros(6)}, base / "model.safetensors")
+    monkeypatch.setattr(pretrained.PretrainedFolder, "build", lambda *_: Plain())
+    whole, parts = [], []
+    for k in range(2):
+        torch.manual_seed(k)
+        state = Plain().state_dict()
+        whole.append(tmp_path / f"whole-{k}.safetensors")
+        parts.append(tmp_path / f"part-{k}.safetensors")
+        save_file(state, whole[-1])
+        save_file({name: value for name, value in state.items() if name in ADAPTERS}, parts[-1])
+    named = f"hf:{adapter}"
+    run = fedscope.import_models(whole, tmp_path / "whole", model=named)
+    assert {"q.weight", *ADAPTERS} <= set(run.layout.names)
+    assert set(fedscope.import_models(parts, tmp_path / "parts", model=named).layout.names) == set(ADAPTERS)
+    with pytest.raises(FedscopeError, match=r"has no place: .*whole-0\.safetensors holds all tensors of the architect"):
+        fedscope.import_models(whole, tmp_path / "given", model=named, base=base)
+
+    data: dict[str, Any] = {"data": (np.ones((30, 6), np.float32), np.arange(30) % 6), "split": "test"}
+    of_files = fedscope.line([str(path) for path in whole], model=named, points=3, **data)
+    of_module = fedscope.line([str(path) for path in whole], model=Plain(), points=3, **data)
+    assert np.array_equal(of_files.loss, of_module.loss)
+    fedscope.subsets(str(tmp_path / "whole"), model=named, **data)
