@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-import warnings
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from ..io.errors import FedscopeError, FedscopeWarning
-from ..io.untrusted import real_path, regular
+from ..io.errors import FedscopeError
+from ..io.untrusted import real_path
+from ..io.warn_user import warn_user
 from .files import files_of_model
+from .same_weights import Answer, compare_files, sum_of_file
 
 #: what ``adapter_config.json`` calls the base, and what a run says of its files
 NAME, SHA256 = "base_model_name_or_path", "base_sha256"
@@ -64,7 +64,8 @@ def located(name: Any, *places: Path) -> str:
 def refuse_other_base(one: object, of_one: Mapping[str, Any], other: object, of_other: Mapping[str, Any]) -> None:
     """Refuse two adapters of different weights, and warn where it cannot be told whether they are different.
 
-    The weights' files are compared where both lie here; else the checksum that a run keeps; else the names alone.
+    The weights are compared where both lie here (:func:`~.same_weights.compare_files`); else the checksum that a run
+    keeps; else the names alone.
 
     Args:
         one, other: what they are called; of_one, of_other: their settings.
@@ -89,21 +90,19 @@ def refuse_other_base(one: object, of_one: Mapping[str, Any], other: object, of_
                 "not be averaged or compared; merge each into its base, or leave one out"
             )
         case "unsure":
-            warnings.warn(
+            warn_user(
                 f"the adapters name {names[0]} and {names[1]} as what they adapt, and nothing here says whether these "
-                "are the same weights; adapters of different weights must not be averaged or compared",
-                FedscopeWarning,
-                stacklevel=3,
+                "are the same weights; adapters of different weights must not be averaged or compared"
             )
 
 
-def _compare(of_one: Mapping[str, Any], of_other: Mapping[str, Any]) -> Literal["same", "unsure", "other"]:
+def _compare(of_one: Mapping[str, Any], of_other: Mapping[str, Any]) -> Answer:
     one, other = of_one[NAME], of_other[NAME]
     if _plain(one) == _plain(other) or (of_one.get(SHA256) and of_one.get(SHA256) == of_other.get(SHA256)):
         return "same"
     if (files := _files(one)) and (others := _files(other)):
         if [path.name for path in files] == [path.name for path in others]:
-            return "same" if _contents(files, others) else "other"
+            return compare_files(files, others)
         return "unsure"  # the same weights, perhaps, in another kind of files
     for path, told in ((one, of_other), (other, of_one)):
         if told.get(SHA256) and (found := _sum(path)):
@@ -137,36 +136,12 @@ def _files(name: str) -> list[Path]:
         return []
 
 
-def _contents(files: list[Path], others: list[Path]) -> bool:
-    """Check whether files hold the same bytes."""
-    pairs = list(zip(files, others, strict=True))
-    if any(one.stat().st_size != other.stat().st_size for one, other in pairs):
-        return False
-    return all(one.samefile(other) or _known_sum(one) == _known_sum(other) for one, other in pairs)
-
-
 def sum_of_files(files: Iterable[Path]) -> str:
     """Return the sha256 of the names and checksums of files, as a run keeps it of its base."""
     said = hashlib.sha256()
     for file in files:
-        said.update(f"{file.name} {_sum_of_file(file)}\n".encode())
+        said.update(f"{file.name} {sum_of_file(file)}\n".encode())
     return said.hexdigest()
-
-
-def _sum_of_file(path: Path) -> str:
-    with regular(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _known_sum(path: Path) -> str:
-    """The same, once for many adapters that are compared: each client's may name the same large base."""
-    state = path.stat()
-    return _remembered_sum(path, state.st_size, state.st_mtime_ns)
-
-
-@lru_cache(maxsize=1024)
-def _remembered_sum(path: Path, _size: int, _changed: int) -> str:
-    return _sum_of_file(path)
 
 
 def _sum(name: str) -> str:

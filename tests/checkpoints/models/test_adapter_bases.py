@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as torch_file
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
@@ -53,6 +55,81 @@ def test_files_of_bases_say_whether_they_are_the_same(tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"one is an adapter of .*one, other one of .*other, which hold other weig"):
         told(str(one), str(other))
     assert len(told(str(one), str(alone))) == 1  # other files may hold the same weights
+
+
+def saved(folder: Path, tensors: dict[str, torch.Tensor], **metadata: str) -> str:
+    folder.mkdir()
+    own = {name: value.clone() for name, value in tensors.items()}
+    torch_file(own, folder / "model.safetensors", metadata=metadata or None)
+    return str(folder)
+
+
+def test_one_base_that_was_saved_twice_is_one_base(tmp_path: Path) -> None:
+    """What a file says besides, and the precision of numbers that both can hold, make no other weights."""
+    q, k = torch.arange(16.0).view(4, 4), torch.tensor([0.0, 1.0, float("nan")])
+    one = saved(tmp_path / "one", {"q": q, "k": k})
+    for name, tensors, metadata in (
+        ("said", {"q": q, "k": k}, {"format": "pt"}),
+        ("half", {"q": q.bfloat16(), "k": k}, {}),
+        ("double", {"q": q.double(), "k": k}, {}),
+    ):
+        assert told(one, saved(tmp_path / name, tensors, **metadata)) == [], name
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_base_that_was_rounded_may_be_the_same(tmp_path: Path, dtype: torch.dtype) -> None:
+    q = torch.randn(50, 50, generator=torch.Generator().manual_seed(1))
+    one, rounded = saved(tmp_path / "one", {"q": q}), saved(tmp_path / "rounded", {"q": q.to(dtype)})
+    assert len(told(one, rounded)) == 1
+    changed = q.clone()
+    changed[49, 49] *= 1 + 4 * torch.finfo(dtype).eps
+    with pytest.raises(FedscopeError, match="which hold other weights"):
+        told(saved(tmp_path / "changed", {"q": changed.to(dtype)}), one)
+
+
+def test_what_makes_bases_others(tmp_path: Path) -> None:
+    q = torch.ones(4, 4)
+    one = saved(tmp_path / "one", {"q": q, "k": q})
+    for name, tensors in (("shape", {"q": torch.ones(5, 4), "k": q}), ("value", {"q": q, "k": q + 1e-6})):
+        with pytest.raises(FedscopeError, match="which hold other weights"):
+            told(one, saved(tmp_path / name, tensors))
+    for name, tensors in (("fewer", {"q": q}), ("renamed", {"net.q": q, "net.k": q}), ("int", {"q": q.int(), "k": q})):
+        assert len(told(one, saved(tmp_path / name, tensors))) == 1, name
+    narrow = q.to(torch.float8_e4m3fn)
+    eight = saved(tmp_path / "eight", {"q": narrow, "k": q})
+    assert len(told(one, eight)) == 1
+    with pytest.raises(FedscopeError, match="which hold other weights"):
+        told(eight, saved(tmp_path / "nine", {"q": (q + 1).to(torch.float8_e4m3fn), "k": q}))
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "model.safetensors").write_bytes((tmp_path / "one" / "model.safetensors").read_bytes()[:-3])
+    assert len(told(one, str(tmp_path / "cut"))) == 1
+
+
+def test_other_kinds_of_files_are_compared_by_their_bytes(tmp_path: Path) -> None:
+    for name, value in (("one", 1.0), ("copy", 1.0), ("other", 2.0)):
+        (tmp_path / name).mkdir()
+        torch.save({"q": torch.full((4, 4), value)}, tmp_path / name / "pytorch_model.bin")
+    one, copy, other = (str(tmp_path / name) for name in ("one", "copy", "other"))
+    assert told(one, copy) == []
+    assert len(told(one, other)) == 1
+
+
+def test_the_warning_names_the_users_line() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        refuse_other_base("one", {"base_model_name_or_path": "a/b"}, "other", {"base_model_name_or_path": "c/d"})
+    assert [one.filename for one in caught] == [__file__]
+
+
+@pytest.mark.filterwarnings("ignore:.*factors of a product.*")
+def test_a_base_that_was_saved_twice_makes_one_run(tmp_path: Path) -> None:
+    q = torch.ones(4, 4)
+    one, two = saved(tmp_path / "one", {"q.weight": q}), saved(tmp_path / "two", {"q.weight": q.half()}, format="pt")
+    folders = [adapter(tmp_path / f"of-{k}", k, base_model_name_or_path=of) for k, of in enumerate((one, two))]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fedscope.import_models(folders, tmp_path / "run")
+    assert not [one for one in caught if "as what they adapt" in str(one.message)]
 
 
 @pytest.mark.parametrize(
