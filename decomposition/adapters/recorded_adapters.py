@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from ...analysis.runs import warn_of_adapters
 from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, Weights, read_chunks
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.low_rank import difference, norm
 from ...checkpoints.models.patterns import unfollowed
-from ...checkpoints.models.products import Adapters, Product, adapters_of
+from ...checkpoints.models.products import Adapters, Product, adapters_of, unclear_factors
 from ...checkpoints.models.weights import BFLOAT16
 
 Array = npt.NDArray[np.float64]
@@ -33,12 +34,20 @@ def adapters_of_run(run: Run) -> Adapters | None:
 
 def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
     """Say what is to be known of adapters where products are compared: that their scale α/r was not recorded, or that
-    they are of a kind whose factors are compared after all.
+    their factors are compared after all, as they are of another kind or do not say how they multiply.
 
     Args:
         means: losses of factors' means are measured beside them.
     """
-    warn_of_adapters([run for run in runs if adapters_of_run(run) is None])
+    without = [run for run in runs if adapters_of_run(run) is None]
+    unclear = {run.path: why for run in without if (why := unclear_factors(run.layout, settings_of_run(run.info)))}
+    for path, why in unclear.items():
+        warn_user(
+            f"{path}: its adapters do not say how their factors multiply: {why}; distances and angles are between "
+            "factors, and not between products B·A; import the adapters again with their adapter_config.json, or merge "
+            "them into their base"
+        )
+    warn_of_adapters([run for run in without if run.path not in unclear])
     if means:
         warn_of_adapters([run for run in runs if adapters_of_run(run) is not None], "means")
     for run in runs:

@@ -297,3 +297,26 @@ def test_files_of_kohya_have_the_parameters_of_their_factors(tmp_path: Path) -> 
     weights = load_model(str(tmp_path / "one.safetensors")).weights
     assert weights.layout.size == R * IN + OUT * R
     assert weights.buffers["u.alpha"] == 4.0
+
+
+def test_factors_that_do_not_say_how_they_multiply_are_not_sent_to_the_question_they_come_from(tmp_path: Path) -> None:
+    """A plain adapter of a module called ``experts``, of which the alpha alone is known."""
+
+    def one(seed: int) -> State:
+        draw = np.random.default_rng(seed)
+        shapes = {"mlp.experts.lora_A.weight": (R, 5), "mlp.experts.lora_B.weight": (6, R)}
+        return {name: draw.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+    def said_of(run: Run | Path) -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            fedscope.updates(run)
+        return [str(said.message) for said in caught]
+
+    with fedscope.Recorder(tmp_path / "alpha", lora_alpha=ALPHA) as recorder:
+        recorder.round(start=one(0), clients=[one(1), one(2)], global_=one(3))
+    (said,) = said_of(tmp_path / "alpha")
+    why = "mlp.experts.lora_A.weight has the rows of all experts, and their rank is not known"
+    assert f"do not say how their factors multiply: {why}; distances and angles are between factors" in said
+    assert "fedscope updates" not in said
+    assert said_of(imported(tmp_path, [one(1), one(2)], one(0), CONFIG)) == []
