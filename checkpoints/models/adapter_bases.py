@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from ..io.errors import FedscopeError, FedscopeWarning
+from ..io.errors import FedscopeError
 from ..io.untrusted import real_path, regular
+from ..io.warn_user import warn_user
 from .files import files_of_model
 
 #: what ``adapter_config.json`` calls the base, and what a run says of its files
@@ -89,11 +89,9 @@ def refuse_other_base(one: object, of_one: Mapping[str, Any], other: object, of_
                 "not be averaged or compared; merge each into its base, or leave one out"
             )
         case "unsure":
-            warnings.warn(
+            warn_user(
                 f"the adapters name {names[0]} and {names[1]} as what they adapt, and nothing here says whether these "
-                "are the same weights; adapters of different weights must not be averaged or compared",
-                FedscopeWarning,
-                stacklevel=3,
+                "are the same weights; adapters of different weights must not be averaged or compared"
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.analysis import PreparedStep, Step
 from ...analysis.execution import Execution
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeWarning, Model
+from ...checkpoints import Model
+from ...checkpoints.io.warn_user import warn_user
 from ...training.inputs.data_of import SampleSet, sample_sets
 from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings, resolve_models
 from .. import Plane
@@ -160,9 +160,5 @@ def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
     settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
     if frozen := frozen_count(module):
         settings["frozen_moved"] = frozen
-        warnings.warn(
-            f"random directions move all filters, those of the {frozen:,} frozen parameters too",
-            FedscopeWarning,
-            stacklevel=2,
-        )
+        warn_user(f"random directions move all filters, those of the {frozen:,} frozen parameters too")
     return settings

@@ -3,12 +3,12 @@ architecture that they are measured in."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, parse_address
+from ...checkpoints import FedscopeError, Layout, Model, Run, parse_address
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapter_bases import INIT, NAME, SHA256, changed_base, located, refuse_other_base
 from ...checkpoints.models.adapters import (
     ABOUT_BOTH,
@@ -101,11 +101,9 @@ def refuse_misfit_adapters(
         return
     for name, settings in told:
         if (how := changed_base(settings)) and base is not None:
-            warnings.warn(
+            warn_user(
                 f"{name} was begun with {INIT} = {how!r}, which changes the weights that it adapts; the base {base} "
-                "must be these changed weights",
-                FedscopeWarning,
-                stacklevel=3,
+                "must be these changed weights"
             )
             break
     if base is not None and not is_given:
@@ -153,9 +151,7 @@ def _warn_of_other_base(one: Told, other: Told, base: object) -> None:
     try:
         refuse_other_base(one[0], _base_alone(one[1]), other[0], _base_alone(other[1]))
     except FedscopeError as error:
-        warnings.warn(
-            f"{ABOUT_BOTH.split(str(error))[0]}; both are measured beside {base}", FedscopeWarning, stacklevel=3
-        )
+        warn_user(f"{ABOUT_BOTH.split(str(error))[0]}; both are measured beside {base}")
 
 
 def _without_base(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoints import FedscopeWarning, Layout
+from ...checkpoints import Layout
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.weights import tensors_of
 from .odd_outputs import say_odd_outputs
 
@@ -50,7 +50,7 @@ def outputs_settings(module: nn.Module, samples: Samples) -> dict[str, Any]:
 def _said(taken: str) -> dict[str, Any]:
     if not taken:
         return {}
-    warnings.warn(f"the model returns no tensor: {taken}", FedscopeWarning, stacklevel=4)
+    warn_user(f"the model returns no tensor: {taken}")
     return {"outputs": taken}
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoints import FedscopeError, FedscopeWarning
+from ...checkpoints import FedscopeError
+from ...checkpoints.io.warn_user import warn_user
 from ..import_string import ImportString, describe_error, describe_type
 from ..settings.own_code import OwnCode, short_name
 from ..settings.settings import setting
@@ -110,9 +110,5 @@ def in_float32(module: nn.Module, what: str) -> nn.Module:
     if not halves:
         return module
     names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))
-    warnings.warn(
-        f"{what} in {names}, which is taken in float32 (--precision bf16 measures in less)",
-        FedscopeWarning,
-        stacklevel=2,
-    )
+    warn_user(f"{what} in {names}, which is taken in float32 (--precision bf16 measures in less)")
     return copy_module(module).float()
