@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
-from ..checkpoints import FedscopeError, FedscopeWarning, real_path, write_durably
+from ..checkpoints import FedscopeError, real_path, write_durably
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
+from ..checkpoints.io.warn_user import warn_user
 from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
 from ..results.labels import labels_of
@@ -347,7 +347,7 @@ def write_page(path: Path, page: str) -> Path:
     if library and not (beside.is_file() and not beside.is_symlink() and beside.read_bytes() == library):
         if beside.is_symlink():  # another folder's copy perhaps, and the page must not depend on where it leads
             said = f"{beside} was a link; what it leads to is left alone, and a file takes the link's place"
-            warnings.warn(said, FedscopeWarning, stacklevel=2)
+            warn_user(said)
             beside.unlink()
         with write_durably(beside) as temporary:
             temporary.write_bytes(library)

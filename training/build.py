@@ -3,7 +3,6 @@ of the module."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, Run, Weights, format_size, nearest
+from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, format_size, nearest
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.shell_words import quoted
+from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.weights import tensors_of
 from ..checkpoints.recorder.inputs import spell_data
 from ..evaluation.seeded import forked, seeded
@@ -86,7 +86,7 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
     if not len(data.y_train):
         raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
     if note := labels_note(data):
-        warnings.warn(f"{data.name}: {note}", FedscopeWarning, stacklevel=2)
+        warn_user(f"{data.name}: {note}")
     return data
 
 

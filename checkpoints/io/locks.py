@@ -15,14 +15,14 @@ import json
 import os
 import secrets
 import time
-import warnings
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .errors import FedscopeError, FedscopeWarning
+from .errors import FedscopeError
 from .processes import Process
 from .safe_write import open_own
+from .warn_user import warn_user
 
 #: what file systems without locks answer: NFS without its lock daemon, Lustre without ``-o flock``, FUSE, 9p
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS))
@@ -135,11 +135,9 @@ def _tell(beside: Path, error: OSError) -> None:
     """Say once how others are kept away."""
     if beside not in _TOLD:
         _TOLD.add(beside)
-        warnings.warn(
+        warn_user(
             f"{beside.parent} lies on a file system without locks ({error.strerror}); while this process writes, the "
-            f"file {beside.name} there keeps others away",
-            FedscopeWarning,
-            stacklevel=5,
+            f"file {beside.name} there keeps others away"
         )
 
 
@@ -205,11 +203,7 @@ def _refuse_held(path: Path) -> None:
                 f"wait until it ends or stop it, or, if it does not run any more, remove {path}",
             )
         if holder is not None and _take_over(path, content):
-            warnings.warn(
-                f"{path} was left by process {holder.pid}, which has ended; it is taken over",
-                FedscopeWarning,
-                stacklevel=6,
-            )
+            warn_user(f"{path} was left by process {holder.pid}, which has ended; it is taken over")
         elif time.monotonic() >= end:
             left = path.with_name(path.name + TAKING)
             there = left if left.exists() else path

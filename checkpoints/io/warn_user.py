@@ -21,7 +21,8 @@ def warn_user(sentence: str) -> None:
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     module = frame.f_globals.get("__name__", "<string>")
     place = (frame.f_code.co_filename, frame.f_lineno, module, registry)
-    warnings.warn_explicit(FedscopeWarning(sentence), FedscopeWarning, *place, frame.f_globals)
+    # without the module's own globals, by which its source would be read again: the file may be another by now
+    warnings.warn_explicit(FedscopeWarning(sentence), FedscopeWarning, *place)
 
 
 def _is_outside(frame: FrameType) -> bool:

@@ -253,9 +253,11 @@ def _is_list(value: Any) -> bool:
 
 def _compared(of_one: Mapping[str, Any], of_other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Return the settings that both say, by name."""
-    if "r" in of_one and "r" in of_other:
-        return [(name, of_one.get(name), of_other.get(name)) for name in _SETTINGS]
     mine, theirs = _alpha_of(of_one), _alpha_of(of_other)
+    if "r" in of_one and "r" in of_other:
+        # adapters like VeRA's say no alpha, which somebody may have typed for a run of them
+        unsaid = ("alpha", "lora_alpha") if mine is None or theirs is None else ()
+        return [(name, of_one.get(name), of_other.get(name)) for name in _SETTINGS if name not in unsaid]
     scaled = any(settings.get(name) for settings in (of_one, of_other) for name in ("use_rslora", "alpha_pattern"))
     if scaled or mine is None or theirs is None:
         return []

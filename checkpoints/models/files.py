@@ -4,7 +4,6 @@ Flower's ``.npz``."""
 from __future__ import annotations
 
 import re
-import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +13,9 @@ import numpy as np
 
 from ..io.archives import read_npz, read_torch
 from ..io.atomic import write_durably
-from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest
+from ..io.errors import FedscopeError, list_few, nearest
 from ..io.untrusted import explain_read_errors, lost_link, regular
+from ..io.warn_user import warn_user
 from .distributed import METADATA, DistributedFolder
 from .expected import STATISTICS, ExpectedModel
 from .factor_names import alphas_in, other_ranks
@@ -28,10 +28,10 @@ WRITTEN = (".pt", ".pth", ".safetensors")
 
 
 def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) -> Weights:
-    """Read one model from a file, as :func:`read_model`; what was changed on the way is a :class:`FedscopeWarning`."""
+    """Read one model from a file, as :func:`read_model`; what was changed on the way is a :class:`~fedscope.checkpoints.FedscopeWarning`."""
     weights, note = read_model(path, layout)
     if note:
-        warnings.warn(f"{path}: {note}", FedscopeWarning, stacklevel=2)
+        warn_user(f"{path}: {note}")
     return weights
 
 

@@ -24,8 +24,8 @@ class AcceptedRounds:
     Attributes:
         next: the number of the round that comes next.
         expected: what the models of all rounds should look like.
-        scale, alphas: who has said first how the products of adapters are scaled, a module or tensors, and how.
-        recorded: the same of a run that is gone on with, as far as its models or an argument have said it.
+        scale, alphas: who has said first how the products of adapters are scaled, a module or tensors, and how; where
+            one is gone on with, the run.
         server: looks at how the server comes to its models.
         columns: of the run's table, that only some runs have.
         resumed: the run that is gone on with, until the first round behind it.
@@ -37,7 +37,6 @@ class AcceptedRounds:
     expected: ExpectedModel | None = None
     scale: tuple[object, dict[str, Any]] | None = None
     alphas: tuple[object, dict[str, Any]] | None = None
-    recorded: tuple[object, dict[str, Any]] | None = None
     server: ServerIdentifier | None = None
     columns: tuple[str, ...] = ()
     resumed: Run | None = None
@@ -74,19 +73,8 @@ class AcceptedRounds:
         """
         for what, model in given.items():
             if scale := scale_of_module(model):
-                self._refuse_unlike_recorded(f"{place}: {what}", scale)
                 self.scale = self.scale or (f"{place}: {what}", scale)
                 refuse_other_scale(*self.scale, f"{place}: {what}", scale)
-
-    def _refuse_unlike_recorded(self, what: str, scale: Mapping[str, Any]) -> None:
-        """Refuse the same of a run's earlier rounds: of what a module says, all but an alpha that was given beside it,
-        and else what both say."""
-        if self.recorded is None:
-            return
-        run, had = self.recorded
-        whole = "r" in had
-        mine = {name: value for name, value in had.items() if name in scale or (whole and "alpha" not in name)}
-        refuse_other_scale(run, mine, what, {name: scale[name] for name in scale if whole or name in had})
 
     def refuse_other_alphas(self, place: str, given: Mapping[str, ModelTensors | None]) -> None:
         """Refuse the same as far as tensors say it, as kohya's adapters have them."""

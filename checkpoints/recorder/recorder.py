@@ -543,7 +543,7 @@ class Recorder:
                 was = f"without {what}" if recorded is None else f"with {what} {recorded!r}"
                 raise FedscopeError(f"{run.path} was recorded {was}, not {told!r}; leave {what}= out to go on with it")
         refuse_other_adapters(run.path, run.info, self._alpha, self._base)
-        recorded_scale(run.path, run.info, self._known.scale)  # refuses another one of the model's
+        alphas, scale = recorded_scale(run.path, run.info, self._known.scale)
         if "name" in data:
             refuse_changed(run.path, had)
         if data.get("sha256") not in (None, had.get("sha256")):
@@ -561,13 +561,8 @@ class Recorder:
         if run.rounds:
             server.recall(run.round("last"))
         self._known = AcceptedRounds(
-            writer.last + 1, scale=self._known.scale, server=server, columns=writer.further, resumed=run
+            writer.last + 1, scale=scale, alphas=alphas, server=server, columns=writer.further, resumed=run
         )
-        told = (f"what {run.path} holds", run.info.get("adapters", {}))
-        if isinstance(told[1].get("alpha"), Mapping):  # by layer, as tensors say it
-            self._known.alphas = told
-        elif told[1]:
-            self._known.recorded = told
 
     def _new_run(self, known: AcceptedRounds, layout: Layout) -> dict[str, Any]:
         """Return what ``run.json`` says of the run that a first round makes.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..io.errors import FedscopeError, FedscopeWarning, list_few, nearest, spans
+from ..io.errors import FedscopeError, list_few, nearest, spans
 from ..io.keywords import speak_keywords
 from ..io.untrusted import real_path
 from ..io.visible_text import visible
+from ..io.warn_user import warn_user
 from ..models.expected import ExpectedModel
 from ..models.files import SUFFIXES, file_and_key, is_file_name, is_model_folder, read_model
 from ..models.folders import INDEX, model_names
@@ -180,7 +180,7 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
 
     Args:
         layout: of the expected model, for files that hold no names (Flower's ``.npz``); others are checked against it,
-            and a file's names and dtypes are made its own, which a :class:`FedscopeWarning` says. An
+            and a file's names and dtypes are made its own, which a :class:`~fedscope.checkpoints.FedscopeWarning` says. An
             :class:`~fedscope.checkpoints.models.expected.ExpectedModel` knows tied tensors and constants besides.
 
     Raises:
@@ -198,7 +198,7 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
     if parsed.round is None:
         weights, note = read_model(address, layout)
         if note:
-            warnings.warn(f"{address}: {note}", FedscopeWarning, stacklevel=3)
+            warn_user(f"{address}: {note}")
         return Model(file_label(address), address, weights, note=note)
     run = Run.open(parsed.path)
     round_ = run.round(parsed.round)

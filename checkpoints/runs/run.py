@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import isnan
@@ -13,11 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..io.errors import FedscopeError, FedscopeWarning, spans
+from ..io.errors import FedscopeError, spans
 from ..io.given_values import as_index
 from ..io.shell_words import command_line
 from ..io.untrusted import read_toml, real_path
 from ..io.visible_text import visible
+from ..io.warn_user import warn_user
 from ..models.factor_names import alphas_apart
 from ..models.weights import Layout
 from ..rounds.metrics import Metrics, read_rows, to_arrays
@@ -139,7 +139,7 @@ class Run:
     def config(self) -> dict[str, Any] | None:
         """The resolved configuration; None where another program recorded the run.
 
-        Another data set than in ``run.json``, whose word counts, is a :class:`FedscopeWarning`.
+        Another data set than in ``run.json``, whose word counts, is a :class:`~fedscope.checkpoints.FedscopeWarning`.
         """
         path = self.path / "config.toml"
         if not os.path.lexists(path):
@@ -150,11 +150,9 @@ class Run:
         ours, data = self.info.get("data", {}).get("name"), config.get("data")
         theirs = data.get("name") if isinstance(data, dict) else None
         if ours is not None and theirs is not None and ours != theirs:
-            warnings.warn(
+            warn_user(
                 f"{path} names the data {str(theirs)!r}, and run.json {ours!r}, which are taken; one of the two was "
-                "changed after the run began: restore it from a copy",
-                FedscopeWarning,
-                stacklevel=2,
+                "changed after the run began: restore it from a copy"
             )
         return config
 
@@ -257,7 +255,7 @@ class Run:
         """Return the rows of ``metrics.csv`` by round: those that were written for this run, with what was measured of
         it afterwards.
 
-        Where there are others alone, a :class:`FedscopeWarning` says so: the table is another run's, or damaged. Rows
+        Where there are others alone, a :class:`~fedscope.checkpoints.FedscopeWarning` says so: the table is another run's, or damaged. Rows
         of a run without an identity are compared with its first and last round's own numbers.
 
         Raises:
@@ -265,12 +263,10 @@ class Run:
         """
         rows, strange, _ = self._table()
         if strange and not rows and self._visible:
-            warnings.warn(
+            warn_user(
                 f"{self.path / 'metrics.csv'} is another run's table, or damaged: none of its {strange} rows was "
                 "written for this run, so the numbers are those of the rounds' files; delete it, or restore it from a "
-                "copy",
-                FedscopeWarning,
-                stacklevel=1,  # so that it is said once
+                "copy"
             )
         if not self.measured.measurements:
             return rows
@@ -384,11 +380,7 @@ def lacking_words(run: Run) -> str:
 def warn_of_gaps(run: Run) -> None:
     """Warn where rounds of a run are gone, before an answer about all of it."""
     if gone := lacking_words(run):
-        warnings.warn(
-            f"{run.path} {gone}; restore the files from a copy, for what follows is without them",
-            FedscopeWarning,
-            stacklevel=1,  # so that it is said once
-        )
+        warn_user(f"{run.path} {gone}; restore the files from a copy, for what follows is without them")
 
 
 def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import (
     FedscopeError,
-    FedscopeWarning,
     Run,
     parse_address,
     real_path,
@@ -18,6 +16,7 @@ from ..checkpoints import (
     rounds_with_clients,
 )
 from ..checkpoints.io.shell_words import command_line
+from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
 from ..checkpoints.runs.run import warn_of_gaps
 
@@ -123,7 +122,7 @@ def warn_of_adapters(runs: Sequence[Run], subject: str = "factors") -> None:
     """Say of runs of adapters, once, what the numbers of their factors are not."""
     for run in runs:
         if about := about_adapters(run.layout.names, subject):
-            warnings.warn(f"{run.path}: {about}", FedscopeWarning, stacklevel=3)
+            warn_user(f"{run.path}: {about}")
             return
 
 

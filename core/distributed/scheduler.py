@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter, OrderedDict, deque
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..checkpoints import FedscopeError, FedscopeWarning
+from ..checkpoints import FedscopeError
+from ..checkpoints.io.warn_user import warn_user
 from .serialization import Parcel, Serializer
 from .worker import CONTEXTS, Item, MapJob, Result, TaskResult, WorkerInfo
 
@@ -262,7 +262,7 @@ class WorkerPool:
     def _warn_once(self, sentence: str) -> None:
         if sentence not in self._warned:
             self._warned.add(sentence)
-            warnings.warn(sentence, FedscopeWarning, stacklevel=2)
+            warn_user(sentence)
 
     def _replace(self, member: _PoolWorker, work: _Work | None) -> None:
         """Give up a lost worker: its items go to others, one by one, and another worker is started."""

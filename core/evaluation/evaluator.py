@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from ..checkpoints import FedscopeError, FedscopeWarning, Weights
+from ..checkpoints import FedscopeError, Weights
+from ..checkpoints.io.warn_user import warn_user
 from ..distributed.worker import MapJob
 from .accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from .device import CPU, Compute, Item, Result, run_in_workers, torch_threads
@@ -342,11 +342,7 @@ class Evaluator:
             # outside of `except`, which keeps the tensors of the failed attempt alive
             self.batch = min(self.batch, max(1, batch // 2))
             empty_cache(device)
-            warnings.warn(
-                f"{device} ran out of memory with {batch:,} samples at a time; going on with {self.batch:,}",
-                FedscopeWarning,
-                stacklevel=2,
-            )
+            warn_user(f"{device} ran out of memory with {batch:,} samples at a time; going on with {self.batch:,}")
 
     def _means(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from ..checkpoints import FedscopeError, FedscopeWarning
+from ..checkpoints import FedscopeError
+from ..checkpoints.io.warn_user import warn_user
 from .accelerators import empty_cache, is_out_of_memory
 
 Result = TypeVar("Result")
@@ -40,11 +40,7 @@ def halve_without_memory(attempt: Callable[[int], Result], batch: int, device: s
                 ) from None
         # outside of `except`, which keeps the tensors of the failed attempt alive
         empty_cache(device)
-        warnings.warn(
-            f"{device} ran out of memory with {batch:,} {of} at a time; going on with {batch // 2:,}",
-            FedscopeWarning,
-            stacklevel=2,
-        )
+        warn_user(f"{device} ran out of memory with {batch:,} {of} at a time; going on with {batch // 2:,}")
         batch //= 2
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeWarning, Model, Weights
+from ..checkpoints import Model, Weights
+from ..checkpoints.io.warn_user import warn_user
 from ..results.base import versions
 from ..results.resume import ResumeStore, stored_fingerprint
 from .evaluator import Evaluator, Together
@@ -116,11 +116,9 @@ class ResumableEvaluation:
             if store.other_processor:
                 head, own = ({key: value for key, value in one.items() if key != "outputs"} for one in (head, own))
             if json.dumps(head, sort_keys=True) != json.dumps(own, sort_keys=True):
-                warnings.warn(
+                warn_user(
                     f"{store.path} was measured with other settings, models or versions and is left out, so its points "
-                    "are measured here",
-                    FedscopeWarning,
-                    stacklevel=2,
+                    "are measured here"
                 )
                 continue
             self._take_over(ResumeStore(store.path, stored_fingerprint(store.path) or {}, aside=False))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +11,11 @@ from typing import Any, Unpack
 from ..analysis.analysis import take_labels
 from ..analysis.runs import open_run, refuse_one_name
 from ..analysis.settings import EvaluationSettings
-from ..checkpoints import FedscopeError, FedscopeWarning, Run, format_size, nearest, write_durably
+from ..checkpoints import FedscopeError, Run, format_size, nearest, write_durably
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.io.one_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
+from ..checkpoints.io.warn_user import warn_user
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
 from .discover import find_results
@@ -224,7 +224,7 @@ def _compute(
     from .missing_results import MissingResult
 
     def warn(what: str, why: str) -> None:
-        warnings.warn(f"{what}: {why}", FedscopeWarning, stacklevel=4)
+        warn_user(f"{what}: {why}")
 
     def answer(one: MissingResult) -> None:
         try:

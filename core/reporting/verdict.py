@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..checkpoints import Run, has_no_server
+from ..checkpoints import Round, Run, Weights, has_no_server, read_columns, weighted_mean
 from ..checkpoints.io.errors import spans
 from ..checkpoints.recorder.identify_server import Rule, ServerStep
 from ..decomposition.consensus.result import Consensus
@@ -19,7 +20,7 @@ from ..decomposition.factors.result import Decomposition, RunFactors
 from ..decomposition.factors.rows import FACTORS_OF
 from ..training.curves.measures import measure_of
 from ..training.curves.result import Curves
-from ..training.loop.run_history import config_at
+from ..training.loop.run_history import segments
 from ..training.loop.verify_run import Soundness
 from ..training.settings.registry import method_name
 from .average_and_clients import find_comparison
@@ -28,6 +29,8 @@ from .discover import Beside
 
 #: how far a client's error may be above its model's before averaging is said to have helped, in deviations over clients
 _CLEAR = 1.0
+#: a mean that another program has made differs from ours by this share of its length, at most
+_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -123,38 +126,59 @@ def judge_average(run: Run, results: Beside) -> list[Sentence]:
     asks = "Was averaging good?"
     if not len(there):
         return [Sentence(asks, *_judge_by_results(run, results))]
+    servers = servers_beyond_mean(run, [int(curve.round[i]) for i in there])
     at = there[-1]
     gain, scatter = clients[at] - own[at], spread[at]
     beside = (
         f"{100 * own[at]:.1f} %; the clients have {100 * clients[at]:.1f} ± {100 * scatter:.1f} % (mean ± deviation"
         f"{_name_fewer(run)})"
     )
-    server = server_beyond_mean(run, int(curve.round[at]))
+    server = servers[int(curve.round[at])]
     if server and find_comparison(run, results) is not None:
         return [Sentence(asks, *_judge_by_results(run, results))]
     if server:
         text = f"in round {curve.round[at]} the server's model ({server}) has an error of {beside}"
         return [Sentence(asks, f"Not known of the clients' mean, which fedscope subsets RUN measures: {text}.")]
     text = f"in round {curve.round[at]} the average of the clients has an error of {beside}."
-    better = int((clients[there] > own[there]).sum())
-    count = f" It was better than their mean in {better} of {len(there)} measured rounds."
+    means = [i for i in there if not servers[int(curve.round[i])]]
+    better = sum(bool(clients[i] > own[i]) for i in means)
+    count = f" It was better than their mean in {better} of {len(means)} measured rounds."
     answer, tone = _judge(gain, scatter)
     return [Sentence(asks, f"{answer}: {text}{count}", tone)]
 
 
-def server_beyond_mean(run: Run, number: int) -> str:
-    """Name the server whose ``global`` of a round is another model than the mean of the round's clients; "" where it is
-    their mean.
+def servers_beyond_mean(run: Run, numbers: Sequence[int]) -> dict[int, str]:
+    """Name of each round the server whose ``global`` is another model than the mean of the round's clients; "" where it
+    is their mean.
 
-    Of a recorded loop that is what was found when it was recorded.
+    Of a recorded loop that is what was found when it was recorded. Where nobody looked, as in an import, the last of
+    these rounds is compared, and speaks for all.
     """
-    step = ServerStep.of_metrics(run.numbers(number))
-    if step is not None:
-        return "" if step.rule is Rule.MEAN else str(step)
-    if run.config is None:
-        return "what it does is not known"
-    method = method_name(config_at(run, number).server)
-    return "" if method == "fma" else method
+    if run.config is not None:
+        parts = segments(run)
+        methods = {t: method_name(next(config for last, config in parts if t <= last).server) for t in numbers}
+        return {t: "" if method == "fma" else method for t, method in methods.items()}
+    found: dict[int, str] = {}
+    for t in numbers:
+        if (step := ServerStep.of_metrics(run.numbers(t))) is not None:
+            found[t] = "" if step.rule is Rule.MEAN else str(step)
+    if len(found) < len(numbers):
+        unknown = "" if _is_mean(run.round(numbers[-1])) else "what it does is not known"
+        found |= {t: unknown for t in numbers if t not in found}
+    return found
+
+
+def _is_mean(round_: Round) -> bool:
+    """Check whether ``global`` is the recorded mean of the round's clients, up to the rounding of float32."""
+    if not round_.has_clients or "global" not in round_.models:
+        return False
+    recorded, apart, size = round_.read("global").parameters, 0.0, 0.0
+    for block in read_columns(round_):
+        made = weighted_mean(Weights(round_.layout, block.values, {}), round_.weights).parameters
+        there = recorded[block.where].astype(np.float64)
+        apart += float(np.square(there - made).sum())
+        size += float(np.square(there).sum())
+    return bool(apart <= _ROUNDING**2 * size)
 
 
 def _name_fewer(run: Run) -> str:

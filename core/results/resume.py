@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_orig
 import xxhash
 
 from ..checkpoints.io.atomic import shorten_name, write_durably
-from ..checkpoints.io.errors import FedscopeError, FedscopeWarning
+from ..checkpoints.io.errors import FedscopeError
 from ..checkpoints.io.locks import HeldError, HeldLock, hold
 from ..checkpoints.io.safe_write import open_own, refuse_strange
 from ..checkpoints.io.untrusted import regular
+from ..checkpoints.io.warn_user import warn_user
 
 if TYPE_CHECKING:
     from cattrs import Converter
@@ -82,11 +82,9 @@ class ResumeStore:
                 self._set_aside(content, f"line {i + 1} is not what was written")
                 break
             if i == 0 and json.dumps(part, sort_keys=True) != self._head:
-                warnings.warn(
+                warn_user(
                     f"{self.path} was left by an analysis with other settings, models or versions, so this one "
-                    "starts again",
-                    FedscopeWarning,
-                    stacklevel=2,
+                    "starts again"
                 )
                 break
             good += len(line) + 1
@@ -101,11 +99,7 @@ class ResumeStore:
             with write_durably(damaged) as temporary:
                 temporary.write_bytes(content)
             kept = f"a copy is kept as {damaged.name}"
-        warnings.warn(
-            f"{self.path} is damaged ({why}); {kept}, and what it held from there on is computed again",
-            FedscopeWarning,
-            stacklevel=2,
-        )
+        warn_user(f"{self.path} is damaged ({why}); {kept}, and what it held from there on is computed again")
 
     def take(self, key: str, read: Callable[[Any], T]) -> T | None:
         """A finished part, read; None where it is not there, or its value is none that can be read: then it is set

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...analysis.runs import warn_of_adapters
-from ...checkpoints import ColumnChunk, FedscopeWarning, Round, Run, Weights, read_chunks
+from ...checkpoints import ColumnChunk, Round, Run, Weights, read_chunks
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.low_rank import difference, norm
@@ -55,19 +54,15 @@ def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
         if adapters is None or adapters.is_scaled:
             continue
         if key := unfollowed(run.info.get("adapters", {})):
-            warnings.warn(
+            warn_user(
                 f"{run.path}: its alpha_pattern has the key {key!r}, an expression that is not followed, so products "
                 "B·A count as they are; name the layers in adapter_config.json instead, as model.layers.0.q_proj, and "
-                "import or record the models again",
-                FedscopeWarning,
-                stacklevel=3,
+                "import or record the models again"
             )
         else:
-            warnings.warn(
+            warn_user(
                 f"{run.path}: the scale alpha / rank of its adapters was not recorded, so products B·A count as they "
-                "are; fedscope import --lora-alpha, or Recorder(lora_alpha=), gives it",
-                FedscopeWarning,
-                stacklevel=3,
+                "are; fedscope import --lora-alpha, or Recorder(lora_alpha=), gives it"
             )
 
 

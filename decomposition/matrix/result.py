@@ -241,7 +241,8 @@ def at_home(one: RoundMatrix) -> AtHome:
 def _sentence(run: str, one: RoundMatrix) -> str:
     where, home = f"{run}, round {one.round}: ", at_home(one)
     if home.least is None:
-        return f"{where}no client has samples of its own on which its model and the {one.deployed} model are numbers"
+        nobody = f"{where}no client has samples of its own on which its model and the {one.deployed} model are numbers"
+        return f"{nobody}{left_out(one)}"
     kind = "error" if one.measure == "error" else "loss"
     whole = f"{home.measured} client{'s' if home.measured > 1 else ''}"
     worse = (
@@ -289,6 +290,7 @@ def _numbers(one: RoundMatrix) -> dict[str, Any]:
     return {
         "round": one.round,
         "clients": list(one.clients),
+        **({"diverged": list(one.diverged)} if one.diverged else {}),
         "deployed": one.deployed,
         "worse_at_home": home.worse,
         "worse_by_two_stderr": home.surely,

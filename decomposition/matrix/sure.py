@@ -31,8 +31,9 @@ def is_sure(samples: int, mean: float, stderr: float | None, *, of_errors: bool)
         return False
     counts = discordant(samples, mean, stderr) if of_errors else None
     if counts is not None:
-        least, both = min(counts), sum(counts)
-        return bool(2 * sum(math.comb(both, j) for j in range(least + 1)) <= LEVEL * 2**both)
+        from scipy.stats import binom
+
+        return bool(2 * binom.cdf(min(counts), sum(counts), 0.5) <= LEVEL)
     if samples < 2 or stderr == 0:
         return False
     from scipy.stats import t

@@ -31,7 +31,7 @@ def predictors(
     predict it: cosines and sign conflicts of updates, the length that the mean keeps, the barrier between pairs of
     clients, the overlap of the layers' main directions, and the effective rank of the updates. Then the rank
     correlation of each with the gain over the rounds, with a 95 % interval; where it includes 0 the number is no better
-    than chance in this run. Six numbers are tried, so one may seem better by chance in up to a quarter of runs. For the
+    than chance in this run. Six numbers are tried, so one may seem better by chance in up to 30 % of runs. For the
     formulas see :func:`~fedscope.decomposition.predictors.round_predictors.predicted_round` and
     :func:`~fedscope.decomposition.predictors.correlation.interval`.
 

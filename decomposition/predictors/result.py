@@ -57,7 +57,7 @@ class Correlation:
         """Whether it is better than chance: the interval does not include 0.
 
         It is of this number alone. The six are looked at together: of six that tell nothing, one at least holds in up
-        to a quarter of all cases, 1 − 0.95^6.
+        to 30 % of all cases, and where each round resembles the one before in about 40 % (simulated, 0.7).
         """
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
@@ -135,10 +135,10 @@ class Predictors(TableResult):
         wide = max(map(len, PREDICTORS.values()))
         lines += [f"  {PREDICTORS.get(one.predictor, one.predictor):{wide}}  {words(one)}" for one in self.correlations]
         if any(one.holds for one in self.correlations):
-            tried = len(self.correlations)
+            tried = sum(one.correlation is not None for one in self.correlations)
             lines.append(
-                f"  {tried} numbers were tried: if none told anything, one would still seem better than chance in "
-                f"up to {100 * (1 - 0.95**tried):.0f} % of runs"
+                f"  {tried} numbers were tried, each at 5 %: if none told anything, one would still seem better "
+                f"than chance in up to {5 * tried} % of runs, and in more where rounds resemble each other"
             )
         if "adapters" in self.attrs:
             lines.append("  updates are those of the products B·A, the mean is that of factors")

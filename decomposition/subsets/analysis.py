@@ -131,7 +131,7 @@ def subsets(
 
                     known: dict[str, Any] = {
                         # another program may weigh its clients as it likes
-                        "weights": "recorded" if run.is_foreign and weights == "samples" else weights,
+                        "weights": weights_of(run.round(number), run, weights),
                         "aligned": None if align == "none" else aligned,
                         "measured": statistics[run.name],
                         "run": run.name,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from math import isnan
 from pathlib import Path
@@ -14,7 +13,8 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, one_round, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Round, Run, Weights, real_path, recorded_matrix
+from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, recorded_matrix
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import about_adapters
 from ...training.inputs.samples import (
     averaged_buffers,
@@ -120,7 +120,7 @@ def _of_folder(
         }
         layout = posed.models[0].weights.layout
         if about := about_adapters(layout.names):
-            warnings.warn(f"{folder.path}: {about}", FedscopeWarning, stacklevel=3)
+            warn_user(f"{folder.path}: {about}")
 
         def compute(attrs: dict[str, Any], work: Execution) -> CheckpointWindows:
             averages = averages_of(np.full(count, 1 / count), lengths, weights[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, npz_names, regular
+from ...checkpoints import FedscopeError, Run, npz_names, regular
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.warn_user import warn_user
 from .. import Plane
 from ..alignment.step import refuse_unknown_align
 
@@ -155,7 +155,7 @@ def import_models(
         progress=progress,
     )
     for note in notes:
-        warnings.warn(note, FedscopeWarning, stacklevel=2)
+        warn_user(note)
     return Run.open(out)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.analysis import PreparedStep, Step
 from ...analysis.execution import Execution
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeWarning, Model
+from ...checkpoints import Model
+from ...checkpoints.io.warn_user import warn_user
 from ...training.inputs.data_of import SampleSet, sample_sets
 from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings, resolve_models
 from .. import Plane
@@ -154,15 +154,11 @@ class Survey:
 
 
 def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
-    """Describe random directions for a result; that they move frozen parameters is a :class:`FedscopeWarning`, too."""
+    """Describe random directions for a result; that they move frozen parameters is a :class:`~fedscope.checkpoints.FedscopeWarning`, too."""
     from ...evaluation.trainable_parameters import frozen_count
 
     settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
     if frozen := frozen_count(module):
         settings["frozen_moved"] = frozen
-        warnings.warn(
-            f"random directions move all filters, those of the {frozen:,} frozen parameters too",
-            FedscopeWarning,
-            stacklevel=2,
-        )
+        warn_user(f"random directions move all filters, those of the {frozen:,} frozen parameters too")
     return settings

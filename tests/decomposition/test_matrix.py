@@ -273,6 +273,8 @@ def test_a_client_that_diverged_is_no_gain_of_the_average(lost: float | None) ->
     )
     assert "no gain: client 2, whose own model has no finite loss" in shown(Matrix("ima", (broken,)).figure())
     assert "left out" not in Matrix("ima", (whole,)).summary()
+    found = Matrix("ima", (broken, whole)).numbers()["rounds"]
+    assert (found[0]["diverged"], "diverged" in found[1]) == ([2], False)
 
 
 @pytest.mark.same_elsewhere
@@ -292,6 +294,13 @@ def test_the_exact_test_of_paired_errors_is_scipys_on_counts_of_samples() -> Non
         assert found == (apart and rejects)
         seen.add((found, apart))
     assert seen == {(True, True), (False, True), (False, False)}
+
+
+@pytest.mark.same_elsewhere
+def test_many_samples_are_counted_too() -> None:
+    """Of thousands on which the models differ no power of two is a number."""
+    assert is_sure(10_000, -0.02, 0.00632, of_errors=True)
+    assert not is_sure(10_000, -0.0001, 0.00632, of_errors=True)
 
 
 @pytest.mark.same_elsewhere

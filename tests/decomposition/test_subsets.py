@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from dataclasses import replace
 from itertools import combinations
 from math import comb
@@ -19,7 +20,16 @@ from random_models import Table
 from scipy.stats import hypergeom
 
 import fedscope
-from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, Weights, weighted_mean, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    FedscopeWarning,
+    Layout,
+    Round,
+    RoundRecord,
+    Weights,
+    weighted_mean,
+    write_round,
+)
 from fedscope.decomposition.subsets.averages import average_subsets, choose, shares_of, size_row, spread_sizes
 from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
 from fedscope.evaluation.device import Compute
@@ -410,3 +420,22 @@ def test_the_smallest_results_can_be_drawn_and_none_cannot(tmp_path) -> None:
         save_figure(figure, tmp_path / "one", ("png",))
     with pytest.raises(FedscopeError, match="no round to draw"):
         Subsets((), "samples").figure()
+
+
+def test_the_loss_on_all_that_members_hold_of_a_recorded_run(tmp_path: Path) -> None:
+    """A loop that weighs by samples is taken as one, whatever the criterion counts."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(60, 4)).astype(np.float32), np.arange(60) % 3
+    parts = [np.arange(30), np.arange(30, 50), np.arange(50, 60)]
+    nets, counts = [torch.nn.Linear(4, 3) for _ in parts], [30, 20, 10]
+    with fedscope.Recorder(tmp_path / "run", data=((x, y), (x[:6], y[:6])), partition=parts) as recorder:
+        recorder.round(clients=nets, samples=counts)
+    criterion = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 0.2]))
+    with warnings.catch_warnings(action="ignore", category=FedscopeWarning):
+        found = fedscope.subsets(tmp_path / "run", data_of="own", model=torch.nn.Linear(4, 3), task=criterion)
+    mean = torch.nn.Linear(4, 3)
+    with torch.no_grad():
+        for name, value in mean.named_parameters():
+            value.copy_(sum(n * net.get_parameter(name) for n, net in zip(counts, nets, strict=True)) / 60)
+        expected = float(criterion(mean(torch.from_numpy(x)), torch.from_numpy(y)))
+    assert found.rounds[0].sizes[-1].loss_mean == pytest.approx(expected, rel=1e-5)  # in float32

@@ -5,14 +5,14 @@ Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused wi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, FedscopeWarning, nearest
+from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io import untrusted as foreign_files
+from ...checkpoints.io.warn_user import warn_user
 from ..local.optimiser_choice import refuse_optimiser
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.base import Architecture
@@ -277,7 +277,7 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
 
 def warn_of_two(one: str, last: str) -> None:
     """Warn of two words of a command line that say the same setting, of which the last one counts."""
-    warnings.warn(f"{one} and {last} are both given; the last one counts", FedscopeWarning, stacklevel=3)
+    warn_user(f"{one} and {last} are both given; the last one counts")
 
 
 def methods_in(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -12,10 +11,11 @@ from typing import Any
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
 from ...analysis.runs import RunLike, identity, open_run
 from ...analysis.settings import at_least
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, real_path
+from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import visible
+from ...checkpoints.io.warn_user import warn_user
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
@@ -100,11 +100,7 @@ def _tell_other_data(sources: Sequence[Sequence[Run]]) -> None:
         if pairs and not any(_may_compare(*pair) for pair in pairs):
             one, other = pairs[0]
             names = " and ".join(str(run.info["data"].get("name", "without a name")) for run in (one, other))
-            warnings.warn(
-                f"{one.name} and {other.name} are on different data ({names}), so their numbers do not compare",
-                FedscopeWarning,
-                stacklevel=3,
-            )
+            warn_user(f"{one.name} and {other.name} are on different data ({names}), so their numbers do not compare")
             return
 
 
@@ -122,11 +118,7 @@ def _tell_no_shares(measured: Curves, names: Sequence[str]) -> None:
             continue
         said = [curve.run for curve in measured.runs if np.nanmax([0.0, *curve.deployed(measure.column)]) > 1]
         if said:
-            warnings.warn(
-                f"{measure.column} of {list_few(said)} is no share from 0 to 1; was it recorded in per cent?",
-                FedscopeWarning,
-                stacklevel=2,
-            )
+            warn_user(f"{measure.column} of {list_few(said)} is no share from 0 to 1; was it recorded in per cent?")
 
 
 def _open_source(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
@@ -141,11 +133,7 @@ def _open_source(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
             f"{command_line('sweep', '--resume', sweep.path)}"
         )
     if missing := len(sweep.missing):
-        warnings.warn(
-            f"{sweep.path}: {missing} of {len(sweep.plan.runs)} runs are not complete and are left out",
-            FedscopeWarning,
-            stacklevel=2,
-        )
+        warn_user(f"{sweep.path}: {missing} of {len(sweep.plan.runs)} runs are not complete and are left out")
     return visible(real_path(sweep.path).name), sweep.path, sweep.runs
 
 

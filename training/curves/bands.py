@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -12,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Run
+from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.warn_user import warn_user
 from ...plotting.printed import printed_method
 from .measures import CurveMeasure
 from .run_curve import Curve
@@ -150,11 +150,9 @@ def _warn_of_short(band: Band, ends: Mapping[str, tuple[int, int | None]]) -> No
     rounds = max(max(last, planned or 0) for last, planned in (ends[curve.run] for curve in band.members))
     short = [f"{curve.run} has {ends[curve.run][0]}" for curve in band.members if ends[curve.run][0] < rounds]
     if short:
-        warnings.warn(
+        warn_user(
             f"--bands: of {rounds} rounds {list_few(short, 4)}; a mean at the end of {band.label} is of runs that are "
-            "not whole",
-            FedscopeWarning,
-            stacklevel=4,
+            "not whole"
         )
 
 

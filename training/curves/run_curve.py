@@ -127,7 +127,7 @@ class Curve:
         rounds = self.measured(measure)[0]
         if not len(rounds) or measure.name in TOTALS:
             return None
-        gap = int(np.diff(rounds).max()) if len(rounds) > 1 else 1
+        gap = int(np.diff(rounds, prepend=0).max())
         return int(rounds[-1]) if self.round[-1] - rounds[-1] >= gap else None
 
     def tail(self, measure: str = "test_error", last: int | None = None) -> tuple[float, float, int]:

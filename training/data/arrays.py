@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning
+from ...checkpoints import FedscopeError
 from ...checkpoints.io.array_digest import blocks as blocks
 from ...checkpoints.io.array_digest import digest as digest
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.criteria import LabelCriterion
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ...evaluation.tasks import Task
@@ -143,11 +143,9 @@ def say_axes(place: str, shape: tuple[int, ...]) -> None:
     """Warn of images that are read with their channels last, [N, H, W, c], and are square with their channels first."""
     if len(shape) == 4 and max(shape[1], shape[3]) <= 4 and shape[2] == shape[3] != shape[1]:
         c, h, w = shape[1:]
-        warnings.warn(
+        warn_user(
             f"{place} has the shape {list(shape)}, and is read as {c} x {h} pixels of {w} channels; if these are "
-            f"{h} x {w} pixels of {c}, give them with the channels last (np.moveaxis(x, 1, 3))",
-            FedscopeWarning,
-            stacklevel=2,
+            f"{h} x {w} pixels of {c}, give them with the channels last (np.moveaxis(x, 1, 3))"
         )
 
 
@@ -171,11 +169,9 @@ def say_scales(name: str, x_train: Any, x_test: Any) -> None:
         return
     ratio = float(np.median(spreads[1][vary] / spreads[0][vary]))
     if not 1 / OTHER_SCALE < ratio < OTHER_SCALE:
-        warnings.warn(
+        warn_user(
             f"{name}: x_test varies {ratio:.3g} times as much as x_train, so it seems to be of another scale; give "
-            "both splits in one",
-            FedscopeWarning,
-            stacklevel=2,
+            "both splits in one"
         )
 
 

@@ -3,7 +3,6 @@ training and test samples together."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Partition
+from ...checkpoints import FedscopeError, Partition
+from ...checkpoints.io.warn_user import warn_user
 from ..import_string import is_call
 from ..rng import generator
 from ..settings.entry_points import installed
@@ -124,11 +124,9 @@ def partition(
         parts, test = kept, tuple(aside)
         if poor := [str(k) for k, part in enumerate(test) if not len(part)]:
             few, more = ", ".join(poor[:3]), ", ..." if len(poor) > 3 else ""
-            warnings.warn(
+            warn_user(
                 f"data.client_test = {client_test:g} sets nothing aside for {len(poor)} of {clients} clients, which "
-                f"have too few samples ({few}{more}); they have no test part, take fewer clients or a larger share",
-                FedscopeWarning,
-                stacklevel=2,
+                f"have too few samples ({few}{more}); they have no test part, take fewer clients or a larger share"
             )
     sorted_parts = tuple(np.sort(part).astype(np.int64) for part in parts)
     counts = np.stack([np.bincount(labels[part], minlength=classes) for part in sorted_parts])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 import numpy as np
 import torch
 
-from ...checkpoints import FedscopeError, FedscopeWarning
+from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ...evaluation.tasks import Task
 from ...evaluation.uint8_images import Uint8Images
@@ -167,7 +167,7 @@ def _refuse_far(name: str, split: str, x: np.ndarray) -> None:
     if not most < GREATEST**0.5:  # NaN too
         raise FedscopeError(f"{said}; give both splits in one scale")
     if most > FAR:
-        warnings.warn(f"{said}; are both splits of one scale?", FedscopeWarning, stacklevel=2)
+        warn_user(f"{said}; are both splits of one scale?")
 
 
 def _as_bytes(name: str, stored: Sequence[np.ndarray], known: Known | None) -> _Standardised:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoints import FedscopeWarning, Layout
+from ...checkpoints import Layout
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.weights import tensors_of
 from .odd_outputs import say_odd_outputs
 
@@ -35,7 +35,7 @@ def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[flo
 
 def behaviour_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
     """Describe how a module of the user's own answers, for a result's provenance: :func:`behaviour`, and of outputs
-    that are no tensor what is taken, and what is odd about them, which a :class:`FedscopeWarning` says, too."""
+    that are no tensor what is taken, and what is odd about them, which a :class:`~fedscope.checkpoints.FedscopeWarning` says, too."""
     values, taken = _first(module, samples, weights, _some)
     said = [*_said(taken).values(), *say_odd_outputs(module, samples, weights)]
     return {"behaviour": values, **({"outputs": "; ".join(said)} if said else {})}
@@ -50,7 +50,7 @@ def outputs_settings(module: nn.Module, samples: Samples) -> dict[str, Any]:
 def _said(taken: str) -> dict[str, Any]:
     if not taken:
         return {}
-    warnings.warn(f"the model returns no tensor: {taken}", FedscopeWarning, stacklevel=4)
+    warn_user(f"the model returns no tensor: {taken}")
     return {"outputs": taken}
 
 

@@ -4,7 +4,6 @@ are, or in another usual scale, and labels as they are numbered. On the other on
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ...checkpoints import FedscopeError, Weights
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.standard_tasks import PADDED
 from .other_scales import OtherScale, asked_scale, other_axes, usual_scales
 from .renumbered_labels import renumbered
@@ -95,12 +95,10 @@ def refuse_misfit(
         error, words = own.renumbered
         # an untrained model, which may answer so, is not sure of it
         if words and own.losses is not None and own.losses.mean > SURE * own.losses.guess:
-            warnings.warn(
+            warn_user(
                 f"{name} has {own.compared} on {len(samples)} samples of {dataset.name}, and would have "
                 f"{100 * error:.3g} % if their labels were numbered otherwise: it answers {words}; give y as the "
-                "model's outputs are numbered, or --accept-data (accept_data=True) if it is right",
-                FedscopeWarning,
-                stacklevel=3,
+                "model's outputs are numbered, or --accept-data (accept_data=True) if it is right"
             )
             return
 
@@ -154,12 +152,10 @@ def _say(name: str, dataset: Dataset, own: Numbers, other: Numbers, scale: Other
     """Refuse the scale that data have by their name, or warn of it; with both numbers."""
     count = len(own.values)
     if scale.axes:
-        warnings.warn(
+        warn_user(
             f"{name} has {own} on {count} samples of {dataset.name} as they are measured, and of {other.number} on the "
             f"same {scale.words}; give them so if it was trained on those (a function for --data is taken as it is), "
-            "else --accept-data (accept_data=True)",
-            FedscopeWarning,
-            stacklevel=4,
+            "else --accept-data (accept_data=True)"
         )
         return
     if dataset.means:
@@ -170,12 +166,10 @@ def _say(name: str, dataset: Dataset, own: Numbers, other: Numbers, scale: Other
             "(standardise=False), or --standardise (standardise=True) if that is right"
         )
     give = "--standardise (standardise=True)" if scale.asked else "them so"
-    warnings.warn(
+    warn_user(
         f"{name} has {own} on {count} samples of {dataset.name} as they are, which is how it is measured, and of "
         f"{other.number} on the same {scale.words}; give {give} if it was trained on those, else --no-standardise "
-        "(standardise=False)",
-        FedscopeWarning,
-        stacklevel=4,
+        "(standardise=False)"
     )
 
 

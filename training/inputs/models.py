@@ -13,6 +13,7 @@ from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorde
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import Told, about_adapters, refuse_other_scale, scale_in
 from ...checkpoints.models.expected import ExpectedModel
 from ...checkpoints.models.files import file_and_key, flatten_arrays, is_file_name, model_path
@@ -126,7 +127,7 @@ def resolve_models(
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
     if adapters:
         _refuse_other_alphas(loaded[0], loaded[1:])
-        warnings.warn(adapters, FedscopeWarning, stacklevel=3)
+        warn_user(adapters)
     loaded = _told_apart(loaded)
     samples = limit_samples(dataset, replace(source, split="test") if source.split == "both" else source)
     if source.model is None:
@@ -188,7 +189,7 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
             said.setdefault(model.note, []).append(file)
         yield model
     for note, own in said.items():
-        warnings.warn(f"{list_few(own, 3)}: {note}", FedscopeWarning, stacklevel=2)
+        warn_user(f"{list_few(own, 3)}: {note}")
 
 
 def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: EvaluationConfig) -> None:
@@ -346,7 +347,7 @@ def _add_note(model: Model, notes: Sequence[str]) -> Model:
     if not notes:
         return model
     note = ", ".join(notes)
-    warnings.warn(f"{model.address}: {note}", FedscopeWarning, stacklevel=2)
+    warn_user(f"{model.address}: {note}")
     return replace(model, note=", ".join(filter(None, (model.note, note))))
 
 

@@ -3,10 +3,9 @@ taken, and answers that depend on the other samples in a batch."""
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
-from ...checkpoints import FedscopeWarning
+from ...checkpoints.io.warn_user import warn_user
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,7 +42,7 @@ def say_odd_outputs(module: nn.Module, samples: Samples, weights: Weights) -> li
     except Exception:  # whatever the user's code or torch raises, the evaluator says
         return []
     for sentence in said:
-        warnings.warn(f"the module's {sentence}", FedscopeWarning, stacklevel=4)
+        warn_user(f"the module's {sentence}")
     return said
 
 

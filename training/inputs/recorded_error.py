@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +16,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, real_path
+from ...checkpoints import FedscopeError, Layout, Run, Weights, real_path
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
 from .any_model import rounds_with_models
 from .behaviour import behaviour
@@ -120,7 +120,7 @@ def _outcome(
     if outcome is None:
         outcome = _measure_model(run, source, dataset, module, first)
         if not outcome.differs and (note := _note(outcome)):
-            warnings.warn(f"{run.path}: {note}", FedscopeWarning, stacklevel=2)
+            warn_user(f"{run.path}: {note}")
     if kept is None:
         store_check(run.path, key, outcome)
     _SEEN[place, key] = outcome

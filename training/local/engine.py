@@ -3,7 +3,6 @@ numbers."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
-from ...checkpoints import FedscopeWarning, Weights
+from ...checkpoints import Weights
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.warn_user import warn_user
 from ...distributed.worker import MapJob
 from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
@@ -179,10 +179,8 @@ class Engine:
                 empty_cache(device)
                 if not self._narrowed.is_set():
                     self._narrowed.set()
-                    warnings.warn(
-                        f"{device} ran out of memory with {len(group)} clients at a time; they are trained one by one",
-                        FedscopeWarning,
-                        stacklevel=2,
+                    warn_user(
+                        f"{device} ran out of memory with {len(group)} clients at a time; they are trained one by one"
                     )
             train = work_of(method, "train")
             return [self._alone(train, tasks[k], self._bench(benches.compute), stop) for k in group]

@@ -3,11 +3,11 @@ gives the same numbers."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...checkpoints import FedscopeError, FedscopeWarning
+from ...checkpoints import FedscopeError
+from ...checkpoints.io.warn_user import warn_user
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .engine import EngineName
@@ -69,11 +69,9 @@ def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
             return alone
     if why := why_not_vectorised(module, data.samples("train")):
         if asked == "cohort":
-            warnings.warn(
+            warn_user(
                 f"run.engine = 'cohort' cannot train {config.model.name} in one pass, because {why}; clients are "
-                f"trained one by one, as with run.engine={alone}",
-                FedscopeWarning,
-                stacklevel=3,
+                f"trained one by one, as with run.engine={alone}"
             )
         return alone
     return "cohort"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from ...checkpoints import FedscopeError, FedscopeWarning, nearest
+from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io.warn_user import warn_user
 from ..import_string import is_call
 from ..settings.missing_code import is_given
 from ..settings.own_code import OwnCode
@@ -73,9 +73,7 @@ def warn_of_rate(client: ClientMethod) -> None:
     each step."""
     default = next(key.default for key in fields(client) if key.name == "lr")
     if client.local_optimiser in ("adamw", "muon") and client.lr == default:
-        warnings.warn(
+        warn_user(
             f"client.lr = {client.lr:g} is the default rate of SGD, and {client.local_optimiser} moves every parameter "
-            "by about the rate at each step; give --lr 0.001 or so",
-            FedscopeWarning,
-            stacklevel=2,
+            "by about the rate at each step; give --lr 0.001 or so"
         )

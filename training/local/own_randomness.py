@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import torch
 
-from ...checkpoints import FedscopeWarning
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.seeded import forked
 from .dropout_masks import MaskStream, address_dropout
 
@@ -49,9 +48,7 @@ def draws_by_itself(module: nn.Module, samples: Samples) -> bool:
 
 def warn_of_draws(model: str) -> None:
     """Say what such a model's numbers depend on."""
-    warnings.warn(
+    warn_user(
         f"model.name = {model!r} draws random numbers from torch's own stream while it trains, so its numbers differ "
-        "between devices and from run to run; use nn.Dropout, whose masks fedscope draws from run.seed",
-        FedscopeWarning,
-        stacklevel=3,
+        "between devices and from run to run; use nn.Dropout, whose masks fedscope draws from run.seed"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, StateSize, Weights, format_size, size_on_disk
+from ...checkpoints import FedscopeError, Layout, StateSize, Weights, format_size, size_on_disk
+from ...checkpoints.io.warn_user import warn_user
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .cohort_storage import HELD, put_aside
@@ -52,7 +52,7 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
     holds = f"--server {name} holds a layer of {whose} in memory, {format_size(needed)}"
     if free is not None and needed > free:
         raise FedscopeError(f"{holds}, but {format_size(free)} are free; free some, or give --server fma")
-    warnings.warn(holds, FedscopeWarning, stacklevel=2)
+    warn_user(holds)
 
 
 def say_memory_of(config: Config, facts: ModelInfo) -> None:

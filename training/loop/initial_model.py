@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, Weights, expand_home, real_path
+from ...checkpoints import FedscopeError, Run, Weights, expand_home, real_path
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.expected import STATISTICS, ExpectedModel
 from ...checkpoints.models.files import SUFFIXES, file_and_key, model_path, read_arrays
 from ...checkpoints.models.folders import parts_of
@@ -57,7 +57,7 @@ def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstMod
 
     Names and shapes must be the module's, as ``load_state_dict`` takes them: it knows older names of some layers, and
     files from before BatchNorm counted its batches. A head of another shape, as of other classes, or none is left as
-    it was drawn, which a :class:`FedscopeWarning` says, and so it does of all else that was changed on the way.
+    it was drawn, which a :class:`~fedscope.checkpoints.FedscopeWarning` says, and so it does of all else that was changed on the way.
 
     Raises:
         FedscopeError: what :func:`~fedscope.checkpoints.models.files.read_arrays` refuses; another model; numbers that
@@ -82,7 +82,7 @@ def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstMod
             raise FedscopeError(f"{place}: {name} is not finite; give another file")
     _load(f"{place} does not fit {config.model.name} as it is set here", loaded, body, facts, fresh)
     if notes:
-        warnings.warn(f"{path}: {', '.join(notes)}", FedscopeWarning, stacklevel=2)
+        warn_user(f"{path}: {', '.join(notes)}")
     source = {"path": str(path), "sha256": _sum_of(path), "fresh": list(fresh)}
     return FirstModel(initial_model(loaded), source | ({"key": key} if key else {}))
 

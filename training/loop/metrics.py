@@ -4,7 +4,6 @@ client."""
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
@@ -13,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ...checkpoints import FedscopeError, Weights
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.evaluator import Evaluator, default_batch
@@ -112,11 +112,7 @@ class Parts:
             # outside of `except`, which keeps the tensors of the failed attempt alive
             self._narrowed.append(batch // 2)
             empty_cache(device)
-            warnings.warn(
-                f"{device} ran out of memory with {batch:,} samples at a time; going on with {batch // 2:,}",
-                FedscopeWarning,
-                stacklevel=2,
-            )
+            warn_user(f"{device} ran out of memory with {batch:,} samples at a time; going on with {batch // 2:,}")
 
     def _measure(self, rows: Tensor, bench: FlatModule, batch: int) -> float:
         tally = Tally(self.task, str(self.x.device))

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Weights
+from ...checkpoints import FedscopeError, Weights
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.device import Compute, torch_threads
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import FlatModule
@@ -108,12 +109,10 @@ class ModelProbe:
         if found and (left := seen.left()) and not self._told:
             self._told = True
             merged = len({layer.name for layer in found})
-            warnings.warn(
+            warn_user(
                 f"of {merged + len(left)} matrices of the model {len(left)} {'is' if len(left) == 1 else 'are'} the "
                 f"plain mean, as no product of inputs with them was found ({list_few(left, 3)}); recurrent layers, and "
-                "layers that copy or change their weights first, are not followed",
-                FedscopeWarning,
-                stacklevel=2,
+                "layers that copy or change their weights first, are not followed"
             )
         return found
 

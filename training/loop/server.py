@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Partition, TensorEntry, Weights, as_disk_matrix
+from ...checkpoints import FedscopeError, Layout, Partition, TensorEntry, Weights, as_disk_matrix
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.rounds.disk_matrix import NUMBERS
 from ...evaluation.device import Compute
 from ...old_paths import names_of
@@ -74,11 +74,9 @@ def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, 
 def warn_of_test_data(server: ServerMethod) -> None:
     """Warn where a server chooses on the test split, on which a run's models are measured."""
     if server.validates_on is not None and server.validates_on[0] == "test":
-        warnings.warn(
+        warn_user(
             f"--server {method_name(server)} chooses on the test split, on which the run's models are measured, too: "
-            "their test errors look better than they are; --set server.split=train chooses on training data",
-            FedscopeWarning,
-            stacklevel=2,
+            "their test errors look better than they are; --set server.split=train chooses on training data"
         )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
-from ...checkpoints import FedscopeWarning
+from ...checkpoints.io.warn_user import warn_user
 from ..rng import cohort_size
 
 if TYPE_CHECKING:
@@ -18,9 +17,7 @@ def warn_of_one_client(config: Config) -> None:
     clients, share = config.data.clients, config.run.participation
     if clients < 2 or cohort_size(clients, share) > 1:
         return
-    warnings.warn(
-        f"run.participation = {share:g} of {clients} clients is one client a round, so nothing is averaged; give a "
-        f"larger one, as --participation {min(1.0, 4 / clients):.2g}",
-        FedscopeWarning,
-        stacklevel=3,
+    warn_user(
+        f"run.participation = {share:g} of {clients} clients is one client a round, so that no clients are averaged; "
+        f"give a larger one, as run.participation={min(1.0, 4 / clients):.2g}"
     )

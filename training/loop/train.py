@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, RunWriter, refuse_occupied
+from ...checkpoints import FedscopeError, Run, RunWriter, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import quoted
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.device import Compute
 from ...results.base import versions
 from ..build import (
@@ -228,11 +228,9 @@ def tell_of_another_processor(run: Run) -> None:
 
     before, here = run.info.get("capability"), torch.backends.cpu.get_cpu_capability()
     if before not in (None, here):
-        warnings.warn(
+        warn_user(
             f"{run.path} was made on a processor with {before}, and goes on with {here}: the last bits of its numbers "
-            "may be others than without the change",
-            FedscopeWarning,
-            stacklevel=4,
+            "may be others than without the change"
         )
 
 

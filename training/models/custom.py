@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...checkpoints import FedscopeError, FedscopeWarning
+from ...checkpoints import FedscopeError
+from ...checkpoints.io.warn_user import warn_user
 from ..import_string import ImportString, describe_error, describe_type
 from ..settings.own_code import OwnCode, short_name
 from ..settings.settings import setting
@@ -40,7 +40,7 @@ class Factory(Architecture):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return the module, freshly made; ``shape`` and ``classes`` are the factory's own business.
 
-        One in half precision is taken in float32, which a :class:`FedscopeWarning` says.
+        One in half precision is taken in float32, which a :class:`~fedscope.checkpoints.FedscopeWarning` says.
 
         Raises:
             FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it, no
@@ -97,7 +97,7 @@ def _checked(made: object, place: str) -> nn.Module:
 
 
 def in_float32(module: nn.Module, what: str) -> nn.Module:
-    """A module with parameters in half precision in float32 instead, which a :class:`FedscopeWarning` says.
+    """A module with parameters in half precision in float32 instead, which a :class:`~fedscope.checkpoints.FedscopeWarning` says.
 
     Args:
         what: begins the sentence.
@@ -110,9 +110,5 @@ def in_float32(module: nn.Module, what: str) -> nn.Module:
     if not halves:
         return module
     names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))
-    warnings.warn(
-        f"{what} in {names}, which is taken in float32 (--precision bf16 measures in less)",
-        FedscopeWarning,
-        stacklevel=2,
-    )
+    warn_user(f"{what} in {names}, which is taken in float32 (--precision bf16 measures in less)")
     return copy_module(module).float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import fields
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,7 @@ def _is_plain(value: Any) -> bool:
     """Check whether a value can be written: a text, a number, a truth value, nothing, or a list of these."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | int | float | np.generic)
+    return value is None or isinstance(value, str | int | float | np.generic | PathLike)
 
 
 def _known_keys() -> list[str]:

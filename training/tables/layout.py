@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
@@ -15,8 +16,8 @@ NAMING = ("label", "method", "average.method")
 #: named together, as ``--method`` does, where not every method has every average
 PAIR = ("method", "average.method")
 _METHODS = ("client.method", "server.method")
-#: what a method takes from the number of rounds where nobody gives it
-FROM_ROUNDS = ("average.start", "client.calibrate_from")
+#: what a method takes from the number of rounds where nobody gives it: such a share of them, rounded up
+FROM_ROUNDS = {"average.start": 0.75, "client.calibrate_from": 0.25}
 
 
 def varied_settings(entries: Sequence[TableRun]) -> list[str]:
@@ -69,7 +70,7 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> boo
     naming = [name for name in known if name in NAMING]
     if key in NAMING[1:] and "label" not in naming:
         return False
-    if key in FROM_ROUNDS:
+    if key in FROM_ROUNDS and all(_is_default(key, entry) for entry in entries):
         naming.append("run.rounds")
     seen: dict[tuple[str, ...], str] = {}
     for entry in entries:
@@ -77,6 +78,12 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> boo
         if seen.setdefault(name, repr(entry.settings.get(key))) != repr(entry.settings.get(key)):
             return False
     return True
+
+
+def _is_default(key: str, entry: TableRun) -> bool:
+    """Check whether a run has of :data:`FROM_ROUNDS` what nobody gave it, or does not have it."""
+    value, rounds = entry.settings.get(key), entry.settings.get("run.rounds")
+    return value is None or (isinstance(rounds, int) and value == ceil(FROM_ROUNDS[key] * rounds))
 
 
 def axes_of(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import errno
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...analysis.runs import RunLike, open_run
-from ...checkpoints import FedscopeError, FedscopeWarning, Run, nearest
+from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.warn_user import warn_user
 from .pictures import picture_files
 from .snapshot import Snapshot, identity_of, numbers_state, snapshot_of
 from .to_csv import CSVFile
@@ -181,11 +181,7 @@ def _alone(path: Path, to: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        warnings.warn(
-            f"{path} cannot be written, so nothing keeps a second export to {to} away; start one at a time",
-            FedscopeWarning,
-            stacklevel=4,
-        )
+        warn_user(f"{path} cannot be written, so nothing keeps a second export to {to} away; start one at a time")
         yield
         return
     try:

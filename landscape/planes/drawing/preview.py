@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....checkpoints import FedscopeError, FedscopeWarning
+from ....checkpoints import FedscopeError
 from ....checkpoints.io.errors import DiskFullError
 from ....checkpoints.io.safe_write import refuse_strange
+from ....checkpoints.io.warn_user import warn_user
 
 if TYPE_CHECKING:
     from ..result import Plane
@@ -48,11 +48,7 @@ class Preview:
         except (OSError, FedscopeError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error).removeprefix(f"{self.path} ")
             self._next = float("inf")
-            warnings.warn(
-                f"{self.path} cannot be written ({why}), so there is no preview; going on without",
-                FedscopeWarning,
-                stacklevel=2,
-            )
+            warn_user(f"{self.path} cannot be written ({why}), so there is no preview; going on without")
             return
         self._drawn = plane.loss.shape
         now = time.monotonic()

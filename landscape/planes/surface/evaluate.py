@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from torch import nn
 
-from ....checkpoints import FedscopeWarning, Model
+from ....checkpoints import Model
+from ....checkpoints.io.warn_user import warn_user
 from ....evaluation.device import CPU, Compute
 from ....evaluation.evaluator import Evaluator
 from ....evaluation.first_layer_groups import Spanning, replaceable_layer
@@ -286,10 +286,8 @@ class PlaneEvaluation:
                 said = "another range"
             else:
                 continue
-            warnings.warn(
-                f"the surface that a smaller budget ended at was measured on {said}: all points are measured anew",
-                FedscopeWarning,
-                stacklevel=2,
+            warn_user(
+                f"the surface that a smaller budget ended at was measured on {said}: all points are measured anew"
             )
             return []
         return [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -89,3 +91,19 @@ def test_recorders_name_the_line_that_has_called_them(tmp_path: Path, monkeypatc
     caught += told(lambda: record_blazefl(handler, tmp_path / "two", **about))
     assert ["partition= is taken" in str(one.message) for one in caught] == [True, False, True]
     assert [one.filename for one in caught] == [__file__] * 3
+
+
+@pytest.mark.parametrize("left", ["", "x = 1\n"], ids=["deleted", "shortened"])
+def test_a_program_whose_file_has_changed_since_is_warned_all_the_same(left: str, tmp_path: Path) -> None:
+    """Its source is not read again: a training would end by it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import pathlib, sys\n"
+        "from fedscope.checkpoints.io.warn_user import warn_user\n"
+        "here = pathlib.Path(__file__)\n"
+        f"here.write_text({left!r}) if {left!r} else here.unlink()\n"
+        "\n\n\nwarn_user('something is odd')\nprint('went on')\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+    assert "something is odd" in done.stderr

@@ -19,12 +19,13 @@ from fedscope.decomposition.factors.result import Decomposition, RunFactors
 from fedscope.decomposition.factors.rows import FactorRow, RoundFactors
 from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
 from fedscope.landscape import Plane
+from fedscope.landscape.interchange.import_models import import_models
 from fedscope.landscape.planes.result import PlaneModel
 from fedscope.reporting.compute_missing import keep_answer
 from fedscope.reporting.discover import Beside
 from fedscope.reporting.report import report
-from fedscope.reporting.verdict import composition, judge_average, outcome
-from fedscope.training import Config, train
+from fedscope.reporting.verdict import composition, judge_average, outcome, servers_beyond_mean
+from fedscope.training import Config, branch, train
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
@@ -281,3 +282,27 @@ def test_fewer_samples_of_the_clients_are_said(recorded: Any, tmp_path: Path) ->
     assert f"(mean ± deviation; on 20 of {count} test samples)" in said.answer
     (all_of_them,) = judge_average(Run.open(recorded(tmp_path / "all", *words.split()[:-2])), beside_of())
     assert "(mean ± deviation)." in all_of_them.answer
+
+
+def test_a_branch_counts_the_rounds_of_a_mean_alone(recorded: Any, tmp_path: Path) -> None:
+    words = "--method fedadam --clients 4 --participation 1 --rounds 3 --set model.hidden=[6]"
+    before = Run.open(recorded(tmp_path / "adam", *words.split()))
+    run = branch(before, 2, {"server": {"method": "fma"}, "run": {"rounds": 4}}, tmp_path / "branch")
+    (said,) = judge_average(run, beside_of())
+    assert re.search(r"better than their mean in [012] of 2 measured rounds\.$", said.answer)
+
+
+def test_an_import_is_asked_whether_its_global_is_the_mean(tmp_path: Path) -> None:
+    """One that has made the mean itself has no numbers of a server's step."""
+    draw = np.random.default_rng(0)
+    files = [tmp_path / f"{k}.npz" for k in range(3)]
+    for file in files:
+        np.savez(file, w=draw.normal(size=50).astype(np.float32))
+    mean = np.mean([np.load(file)["w"] for file in files], axis=0, dtype=np.float64)
+    given: dict[str, Any] = {"made": {}}
+    for name, far in (("mean", 0.0), ("other", 0.1)):
+        np.savez(tmp_path / f"{name}.npz", w=(mean + far).astype(np.float32))
+        given[name] = {"global_": tmp_path / f"{name}.npz"}
+    for name, more in given.items():
+        run = import_models(files, tmp_path / name, **more)
+        assert bool(servers_beyond_mean(Run.open(run.path), [1])[1]) is (name == "other")

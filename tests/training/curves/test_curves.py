@@ -322,6 +322,9 @@ def test_numbers_that_end_before_the_run_are_said() -> None:
         said = Curves((curve,), {}, measures=("test_loss",)).summary().splitlines()
         words = f"test_loss of a was last a number in round {at} of 10; later ones are missing or not finite"
         assert (words in said) is (at is not None)
+    # measured every fourth round, and not yet a second time
+    growing = Curve("a", rounds[:7], {"test_loss": np.where(rounds[:7] == 4, 1.0, np.nan)})
+    assert growing.stale_at(measure_of("test_loss")) is None
     assert "last a number" not in Curves((ends(6),), {}, measures=("test_error",)).summary()
     two = Curves((ends(6), ends(4, run="b"), ends(10, run="c")), {}, measures=("test_loss",)).summary()
     assert "test_loss of a, b was last a number in rounds 4 to 6; later ones" in two

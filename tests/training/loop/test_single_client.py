@@ -22,7 +22,7 @@ def test_one_client_a_round_is_warned_of(clients: int, share: float, remedy: str
         warnings.simplefilter("always")
         run = train({**settings, "client.epochs": 1, "run.evaluate_clients": 0}, tmp_path / "run", rounds=1)
     said = [str(one.message) for one in caught if issubclass(one.category, FedscopeWarning)]
-    words = f"run.participation = {share:g} of {clients} clients is one client a round, so nothing is averaged; give"
+    words = f"run.participation = {share:g} of {clients} clients is one client a round, so that no clients"
     assert [one.startswith(words) for one in said] == [True] * bool(remedy)
     assert (len(run.round(1).client_ids) == 1) is (bool(remedy) or clients == 1)
-    assert all(one.endswith(f"--participation {remedy}") for one in said)
+    assert all(one.endswith(f"run.participation={remedy}") for one in said)

@@ -548,3 +548,12 @@ def test_relative_paths_begin_where_the_sweep_was_begun(
     assert dict(made.failures) == {}
     assert made.runs[0].config is not None
     assert made.runs[0].config["data"]["name"] == f"npz:{tmp_path / 'first' / 'own.npz'}"
+
+
+def test_a_path_is_a_value() -> None:
+    from fedscope.training.sweeps.axes import refuse_code
+
+    for value in (Path("w.npz"), "w.npz", 0.1, [8, 4], None, True):
+        refuse_code("model.weights", value)
+    with pytest.raises(FedscopeError, match="a sweep writes its values into files"):
+        refuse_code("model.weights", object())

@@ -8,7 +8,6 @@ import os
 import shutil
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from errno import EACCES
@@ -18,7 +17,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, explain_read_errors, format_size
+from ....checkpoints import FedscopeError, expand_home, explain_read_errors, format_size
+from ....checkpoints.io.warn_user import warn_user
 from ....evaluation.tasks import Task
 from ....evaluation.uint8_images import Uint8Images
 from ..dataset import SPLITS, Dataset, Groups, Known
@@ -66,7 +66,7 @@ def decoded_once(
         try:
             return made(*_read(place, state))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            warnings.warn(f"{place}: {error}; decoding {shown} again", FedscopeWarning, stacklevel=3)
+            warn_user(f"{place}: {error}; decoding {shown} again")
     with _workplace(shown, place) as work:
         arrays, groups = decode(work.room)
         data = made(arrays, groups)
@@ -78,11 +78,9 @@ def decoded_once(
             return made(*_read(place, state)) if isinstance(data.x_train, Uint8Images) else data
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
-            warnings.warn(
+            warn_user(
                 f"{shown} could not be kept decoded in {place.parent} ({reason or error}), so each command decodes it; "
-                f"make room, or set {VARIABLE} to another folder, or to off",
-                FedscopeWarning,
-                stacklevel=3,
+                f"make room, or set {VARIABLE} to another folder, or to off"
             )
             return data
 

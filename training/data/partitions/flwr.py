@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, FedscopeWarning, nearest
+from ....checkpoints import FedscopeError, nearest
+from ....checkpoints.io.warn_user import warn_user
 from ...settings.settings import setting
 from ...settings.values import format_value, parse_value
 from ..partitioner import Partitioner
@@ -185,7 +186,7 @@ class Flwr(Partitioner):
         # those for its user, not those for its programmers
         own = [" ".join(str(each.message).split()) for each in said if each.category is UserWarning]
         for text in dict.fromkeys(own):
-            warnings.warn(f"data.partition = {self.written()!r}: {text}", FedscopeWarning, stacklevel=4)
+            warn_user(f"data.partition = {self.written()!r}: {text}")
 
 
 def _words(text: str) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, FedscopeWarning, expand_home, nearest, npz_names, read_npz, real_path
+from ....checkpoints import FedscopeError, expand_home, nearest, npz_names, read_npz, real_path
+from ....checkpoints.io.warn_user import warn_user
 from ....checkpoints.recorder.coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, next_of
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
@@ -53,11 +53,9 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
             "samples as the network takes them (--no-standardise, standardise=False)"
         )
     if standardise is None and not is_tokens(arrays["x_test"], task):
-        warnings.warn(
+        warn_user(
             f"npz:{path} has no training samples to standardise by: x_test is taken as it is, so give it as the "
-            "network takes it",
-            FedscopeWarning,
-            stacklevel=2,
+            "network takes it"
         )
     return as_they_are(f"npz:{path}", str(path), arrays, inputs=False, task=task)
 
@@ -81,7 +79,7 @@ def _with_targets(name: str, arrays: dict[str, np.ndarray], task: Task) -> dict[
     if lacking and not task.has_classes:
         arrays |= {f"y_{split}": next_of(arrays[f"x_{split}"]) for split in lacking}
         which = " and ".join(f"y_{split}" for split in lacking)
-        warnings.warn(f"{name} has no {which}: the next token is told at every position", FedscopeWarning, stacklevel=2)
+        warn_user(f"{name} has no {which}: the next token is told at every position")
     return arrays
 
 
