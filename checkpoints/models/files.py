@@ -28,7 +28,7 @@ WRITTEN = (".pt", ".pth", ".safetensors")
 
 
 def read_file(path: Path | str, layout: Layout | ExpectedModel | None = None) -> Weights:
-    """Read one model from a file, as :func:`read_model`; what was changed on the way is a :class:`~fedscope.checkpoints.FedscopeWarning`."""
+    """Read one model from a file, as :func:`read_model`; what was changed on the way is a warning."""
     weights, note = read_model(path, layout)
     if note:
         warn_user(f"{path}: {note}")

@@ -180,7 +180,7 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
 
     Args:
         layout: of the expected model, for files that hold no names (Flower's ``.npz``); others are checked against it,
-            and a file's names and dtypes are made its own, which a :class:`~fedscope.checkpoints.FedscopeWarning` says. An
+            and a file's names and dtypes are made its own, which a warning says. An
             :class:`~fedscope.checkpoints.models.expected.ExpectedModel` knows tied tensors and constants besides.
 
     Raises:

@@ -139,7 +139,7 @@ class Run:
     def config(self) -> dict[str, Any] | None:
         """The resolved configuration; None where another program recorded the run.
 
-        Another data set than in ``run.json``, whose word counts, is a :class:`~fedscope.checkpoints.FedscopeWarning`.
+        Another data set than in ``run.json``, whose word counts, is a warning.
         """
         path = self.path / "config.toml"
         if not os.path.lexists(path):
@@ -255,7 +255,7 @@ class Run:
         """Return the rows of ``metrics.csv`` by round: those that were written for this run, with what was measured of
         it afterwards.
 
-        Where there are others alone, a :class:`~fedscope.checkpoints.FedscopeWarning` says so: the table is another run's, or damaged. Rows
+        Where there are others alone, a warning says so: the table is another run's, or damaged. Rows
         of a run without an identity are compared with its first and last round's own numbers.
 
         Raises:

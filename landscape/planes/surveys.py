@@ -154,7 +154,7 @@ class Survey:
 
 
 def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
-    """Describe random directions for a result; that they move frozen parameters is a :class:`~fedscope.checkpoints.FedscopeWarning`, too."""
+    """Describe random directions for a result; that they move frozen parameters is a warning, too."""
     from ...evaluation.trainable_parameters import frozen_count
 
     settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}

@@ -35,7 +35,7 @@ def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[flo
 
 def behaviour_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
     """Describe how a module of the user's own answers, for a result's provenance: :func:`behaviour`, and of outputs
-    that are no tensor what is taken, and what is odd about them, which a :class:`~fedscope.checkpoints.FedscopeWarning` says, too."""
+    that are no tensor what is taken, and what is odd about them, which a warning says, too."""
     values, taken = _first(module, samples, weights, _some)
     said = [*_said(taken).values(), *say_odd_outputs(module, samples, weights)]
     return {"behaviour": values, **({"outputs": "; ".join(said)} if said else {})}

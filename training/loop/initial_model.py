@@ -57,7 +57,7 @@ def first_model(config: Config, module: nn.Module, facts: ModelInfo) -> FirstMod
 
     Names and shapes must be the module's, as ``load_state_dict`` takes them: it knows older names of some layers, and
     files from before BatchNorm counted its batches. A head of another shape, as of other classes, or none is left as
-    it was drawn, which a :class:`~fedscope.checkpoints.FedscopeWarning` says, and so it does of all else that was changed on the way.
+    it was drawn, which a warning says, and so it does of all else that was changed on the way.
 
     Raises:
         FedscopeError: what :func:`~fedscope.checkpoints.models.files.read_arrays` refuses; another model; numbers that

@@ -40,7 +40,7 @@ class Factory(Architecture):
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Return the module, freshly made; ``shape`` and ``classes`` are the factory's own business.
 
-        One in half precision is taken in float32, which a :class:`~fedscope.checkpoints.FedscopeWarning` says.
+        One in half precision is taken in float32, which a warning says.
 
         Raises:
             FedscopeError: no such module or name, nothing that can be called, an exception or an exit in it, no
@@ -97,7 +97,7 @@ def _checked(made: object, place: str) -> nn.Module:
 
 
 def in_float32(module: nn.Module, what: str) -> nn.Module:
-    """A module with parameters in half precision in float32 instead, which a :class:`~fedscope.checkpoints.FedscopeWarning` says.
+    """A module with parameters in half precision in float32 instead, which a warning says.
 
     Args:
         what: begins the sentence.
