@@ -362,7 +362,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     import numpy as np
 
     from ...results import plain
-    from ...training import Curves
+    from ...training import Curves, measure_of
     from ..streams import say_if_unprinted
 
     measured = Curves.of([run]).runs[0]
@@ -385,6 +385,8 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
         now, spread = f"{100 * final:.1f} %", f"{100 * mean:.1f} ± {100 * deviation:.1f} %"
     so_far = f"{last} of {of}" if last < of else f"{last}"
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
+    if over and (ended := measured.stale_at(measure_of(name))) is not None:  # of a loss that is no number any more
+        over = f"{over} with a number, to round {ended}"
     rounds = "round" if so_far == "1" else "rounds"
     with whole:
         say(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")

@@ -20,6 +20,7 @@ from ..decomposition.factors.result import Decomposition, RunFactors
 from ..decomposition.factors.rows import FACTORS_OF
 from ..training.curves.measures import measure_of
 from ..training.curves.result import Curves
+from ..training.curves.run_curve import Curve
 from ..training.loop.run_history import segments
 from ..training.loop.verify_run import Soundness
 from ..training.settings.registry import method_name
@@ -126,7 +127,7 @@ def judge_average(run: Run, results: Beside) -> list[Sentence]:
     asks = "Was averaging good?"
     if not len(there):
         return [Sentence(asks, *_judge_by_results(run, results))]
-    servers = servers_beyond_mean(run, [int(curve.round[i]) for i in there])
+    servers = servers_beyond_mean(run, curve, [int(curve.round[i]) for i in there])
     at = there[-1]
     gain, scatter = clients[at] - own[at], spread[at]
     beside = (
@@ -147,23 +148,25 @@ def judge_average(run: Run, results: Beside) -> list[Sentence]:
     return [Sentence(asks, f"{answer}: {text}{count}", tone)]
 
 
-def servers_beyond_mean(run: Run, numbers: Sequence[int]) -> dict[int, str]:
+def servers_beyond_mean(run: Run, curve: Curve, numbers: Sequence[int]) -> dict[int, str]:
     """Name of each round the server whose ``global`` is another model than the mean of the round's clients; "" where it
     is their mean.
 
-    Of a recorded loop that is what was found when it was recorded. Where nobody looked, as in an import, the last of
-    these rounds is compared, and speaks for all.
+    Of a recorded loop that is what was found when it was recorded, of rounds whose files are gone, too. Where nobody
+    looked, as in an import, the last of these rounds that is there is compared, and speaks for all.
     """
     if run.config is not None:
         parts = segments(run)
         methods = {t: method_name(next(config for last, config in parts if t <= last).server) for t in numbers}
         return {t: "" if method == "fma" else method for t, method in methods.items()}
     found: dict[int, str] = {}
-    for t in numbers:
-        if (step := ServerStep.of_metrics(run.numbers(t))) is not None:
+    for i, t in enumerate(curve.round.tolist()):
+        step = ServerStep.of_metrics({name: curve.column(name)[i] for name in ServerStep(Rule.MEAN).metrics()})
+        if t in numbers and step is not None:
             found[t] = "" if step.rule is Rule.MEAN else str(step)
     if len(found) < len(numbers):
-        unknown = "" if _is_mean(run.round(numbers[-1])) else "what it does is not known"
+        there = [t for t in numbers if t in run.rounds]
+        unknown = "" if there and _is_mean(run.round(there[-1])) else "what it does is not known"
         found |= {t: unknown for t in numbers if t not in found}
     return found
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refused_recordings import REFUSED
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
@@ -624,15 +625,6 @@ def test_recording_again_ends_the_former_recording(tmp_path: Path) -> None:
     assert told(lambda: play(handler)) == []
     assert Run.open(tmp_path / "run").rounds == (1,)
     assert not (tmp_path / "former" / "run.json").exists()
-
-
-REFUSED = [
-    ("run", {}, "holds a run with 1 round; give force=True"),
-    ("run", {"resume": True, "seed": 3}, "was recorded without seed, not 3"),
-    ("run", {"force": True, "keep": "some"}, 'keep = "some"'),
-    ("other", {"labels": 3, "partition": [[0]]}, "labels= has shape"),
-    ("taken", {}, "exists and is a file"),
-]
 
 
 @pytest.mark.parametrize(("name", "about", "message"), REFUSED)

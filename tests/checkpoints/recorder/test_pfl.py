@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refused_recordings import REFUSED
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
@@ -368,15 +369,6 @@ def test_recording_again_ends_the_former_recording(tmp_path: Path) -> None:
     algorithm.run([training(*THREE)], backend(), Model())
     assert Run.open(tmp_path / "run").rounds == (1,)
     assert not (tmp_path / "former" / "run.json").exists()
-
-
-REFUSED = [
-    ("run", {}, "holds a run with 1 round; give force=True"),
-    ("run", {"resume": True, "seed": 3}, "was recorded without seed, not 3"),
-    ("run", {"force": True, "keep": "some"}, 'keep = "some"'),
-    ("other", {"labels": 3, "partition": [[0]]}, "labels= has shape"),
-    ("taken", {}, "exists and is a file"),
-]
 
 
 @pytest.mark.parametrize(("name", "about", "message"), REFUSED)

@@ -25,7 +25,7 @@ from fedscope.reporting.compute_missing import keep_answer
 from fedscope.reporting.discover import Beside
 from fedscope.reporting.report import report
 from fedscope.reporting.verdict import composition, judge_average, outcome, servers_beyond_mean
-from fedscope.training import Config, branch, train
+from fedscope.training import Config, Curves, branch, train
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
@@ -305,4 +305,22 @@ def test_an_import_is_asked_whether_its_global_is_the_mean(tmp_path: Path) -> No
         given[name] = {"global_": tmp_path / f"{name}.npz"}
     for name, more in given.items():
         run = import_models(files, tmp_path / name, **more)
-        assert bool(servers_beyond_mean(Run.open(run.path), [1])[1]) is (name == "other")
+        found = servers_beyond_mean(Run.open(run.path), Curves.of([run]).runs[0], [1])
+        assert bool(found[1]) is (name == "other")
+
+
+def test_a_loop_whose_last_round_is_gone_is_judged_by_its_table(tmp_path: Path) -> None:
+    from fedscope import Recorder
+
+    numbers = {"test_error": 0.1, "client_error_mean": 0.3, "client_error_std": 0.05}
+    draw = np.random.default_rng(0)
+    with Recorder(tmp_path / "loop") as recorder:
+        for _ in range(3):
+            start, *clients = ({"w": draw.normal(size=90).astype(np.float32)} for _ in range(3))
+            mean = {"w": (clients[0]["w"] + clients[1]["w"]) / 2}
+            recorder.round(start=start, clients=clients, global_=mean, metrics=numbers)
+    (whole,) = judge_average(Run.open(tmp_path / "loop"), beside_of())
+    Run.open(tmp_path / "loop").round(3).path.unlink()
+    (left,) = judge_average(Run.open(tmp_path / "loop"), beside_of())
+    assert whole.answer.startswith("Yes: in round 3 the average of the clients has an error of 10.0 %")
+    assert left.answer == whole.answer
