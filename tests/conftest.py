@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -273,6 +273,18 @@ def few_digits() -> Iterator[None]:
 
 #: whether the test that runs now draws its figures
 _drawing = [False]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> Generator[None, object, object]:
+    """A warning of what several tests share is no error, though the one that is run first may ask that of its own."""
+    if fixturedef.scope == "function":
+        return (yield)
+    from fedscope.checkpoints import FedscopeWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FedscopeWarning)
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
