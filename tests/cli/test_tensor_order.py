@@ -88,7 +88,8 @@ def test_the_evaluator_and_servers_that_compare_models_go_by_names(here: Path) -
     from nets_ordered import Net  # type: ignore[import-not-found]
 
     from fedscope.checkpoints import Run
-    from fedscope.decomposition.reaggregation.aggregate import EvaluationData, reaggregate, reaggregating_config
+    from fedscope.decomposition.reaggregation.aggregate import EvaluationData, reaggregate
+    from fedscope.decomposition.reaggregation.requested_servers import reaggregating_config
     from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import load_data
 

@@ -25,16 +25,11 @@ from fedscope.checkpoints import (
     weighted_mean,
     write_round,
 )
-from fedscope.decomposition.reaggregation.aggregate import (
-    EvaluationData,
-    Reaggregated,
-    compare,
-    place_by_step,
-    reaggregate,
-    reaggregating_config,
-    recorded_cohort,
-)
+from fedscope.decomposition.reaggregation.aggregate import EvaluationData, Reaggregated, reaggregate
+from fedscope.decomposition.reaggregation.measure import compare, place_by_step
+from fedscope.decomposition.reaggregation.requested_servers import reaggregating_config
 from fedscope.decomposition.reaggregation.result import ModelRow, Reaggregation
+from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.training import Config, branch, data_of, merge, module_of, preset, train
 from fedscope.training.settings.registry import find, names
 

@@ -22,9 +22,10 @@ from fedscope.checkpoints import (
 )
 from fedscope.checkpoints.rounds.round import Round
 from fedscope.decomposition.reaggregation import aggregate
-from fedscope.decomposition.reaggregation.aggregate import Reaggregated, reaggregate, reaggregating_config
+from fedscope.decomposition.reaggregation.aggregate import Reaggregated, reaggregate
 from fedscope.decomposition.reaggregation.analysis import reaggregate as question
-from fedscope.decomposition.reaggregation.requested_servers import layers_given, parts_of
+from fedscope.decomposition.reaggregation.requested_servers import layers_given, parts_of, reaggregating_config
+from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import Config, data_of, merge, module_of, preset, train
 from fedscope.training.settings.registry import find, names
@@ -132,7 +133,7 @@ def test_clients_on_the_disk_are_read_in_blocks_once(run: Run, monkeypatch: pyte
     )
     start = run.round(3).read("start")
     steps = [
-        (part, part.config.server.init(start.parameters), aggregate.recorded_cohort(run, run.round(3), part.config))
+        (part, part.config.server.init(start.parameters), recorded_cohort(run, run.round(3), part.config))
         for part in parts
     ]
     assert isinstance(parts[0].config.server, ServerMethod)

@@ -33,7 +33,8 @@ from fedscope.checkpoints import (
     weighted_mean,
 )
 from fedscope.decomposition.reaggregation import aggregate as reaggregation
-from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggregating_config
+from fedscope.decomposition.reaggregation.aggregate import reaggregate
+from fedscope.decomposition.reaggregation.requested_servers import reaggregating_config
 from fedscope.training import Config, branch, merge, resume, train
 from fedscope.training.local import cohort_storage as cohort_room
 from fedscope.training.local import resources as memory

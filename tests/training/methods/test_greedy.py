@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights, weighted_mean
-from fedscope.decomposition.reaggregation.aggregate import reaggregate, reaggregating_config
+from fedscope.decomposition.reaggregation.aggregate import reaggregate
+from fedscope.decomposition.reaggregation.requested_servers import reaggregating_config
 from fedscope.training import Config, module_of, train
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.greedy import Greedy
