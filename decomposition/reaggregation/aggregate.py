@@ -94,7 +94,7 @@ def reaggregate(
     :func:`fedscope.training.loop.server.step_server`, and one that holds a layer of all says how much that is.
 
     Args:
-        configs: see :func:`reaggregating_config`.
+        configs: see :func:`~fedscope.decomposition.reaggregation.requested_servers.reaggregating_config`.
         from_state: begin with the state that the run's server had after the round before, instead of anew from the
             round's ``start``. Nothing else is possible for a method that keeps no state, and nothing is needed.
         measuring: for servers that compare models; the run's own by default.

@@ -89,18 +89,23 @@ def measure_servers(
         if one.made is not None and one.made.versions:
             ids = one.made.client_ids
             own_rows += [ClientRow(one.model, *own) for own in zip(ids, loss.tolist(), error.tolist(), strict=True)]
-            apart: tuple[Any, ...] = (None, None, len(ids), _stderr(loss), _stderr(error))
-            paired = [(each.mean(), _stderr(each)) for each in (against.loss[of], against.error[of])]
-            place: tuple[float | None, float | None] = (None, None)
+            apart: dict[str, Any] = {"distance": None, "identical": None, "clients": len(ids)}
+            apart |= {"loss_stderr": _stderr(loss), "error_stderr": _stderr(error)}
+            differing: dict[str, Any] = _means_apart(against.loss[of], against.error[of])
         else:
             model = flat[of.start]
-            apart = (*compare(model, recorded, adapters), None, None, None)
-            differences = (against.loss, against.loss_stderr), (against.error, against.error_stderr)
-            paired = [(mean[of.start], stderr[of.start]) for mean, stderr in differences]
-            place = place_by_step(model, start, stepped)
-        differing = [_number(value) for pair in paired for value in pair]
-        means_of = float(loss.mean()), float(error.mean())
-        rows.append(ModelRow(one.model, one.server, one.state, *means_of, *apart, *differing, *place))
+            far, same = compare(model, recorded, adapters)
+            along, across = place_by_step(model, start, stepped)
+            apart = {"distance": far, "identical": same, "along_fma": along, "across_fma": across}
+            differing = {
+                "loss_difference": _number(against.loss[of.start]),
+                "loss_difference_stderr": _number(against.loss_stderr[of.start]),
+                "error_difference": _number(against.error[of.start]),
+                "error_difference_stderr": _number(against.error_stderr[of.start]),
+            }
+        rows.append(
+            ModelRow(one.model, one.server, one.state, float(loss.mean()), float(error.mean()), **apart, **differing)
+        )
     own_models = {one.server: one.weights for one in made[len(made) - len(asked) :]}
     diverged = {"diverged": list(made[0].diverged)}
     known = {**(attrs or {}), **diverged, **_conflict(run, number, adapters), **_choices(made)}
@@ -162,6 +167,16 @@ def _with_statistics(made: Reaggregated, measured: Measured) -> Reaggregated:
 
 def _given(model: Weights) -> Weights:
     return model
+
+
+def _means_apart(loss: np.ndarray, error: np.ndarray) -> dict[str, float | None]:
+    """Return the means over clients of differences to plain FMA, and their standard errors."""
+    return {
+        "loss_difference": _number(loss.mean()),
+        "loss_difference_stderr": _number(_stderr(loss)),
+        "error_difference": _number(error.mean()),
+        "error_difference_stderr": _number(_stderr(error)),
+    }
 
 
 def _stderr(values: np.ndarray) -> float:
