@@ -75,7 +75,8 @@ def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Given
     """Make a partition, with the clients' counts of each class.
 
     Raises:
-        FedscopeError: no labels; clients that are no numbers; samples that are no rows, or that there are not.
+        FedscopeError: no labels; clients that are no numbers; samples that are no rows, that there are not, or that a
+            client has twice.
     """
     if labels is None:
         raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
@@ -95,6 +96,13 @@ def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Given
     for k, part in rows.items():
         if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
             raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
+    for k, part in rows.items():
+        twice, times = np.unique(part, return_counts=True)
+        if (times > 1).any():
+            raise FedscopeError(
+                f"partition= gives client {k} the sample {twice[times > 1][0]} more than once; give the numbers of its "
+                "samples, each once, and not their labels"
+            )
     if not rows:
         raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
     if max(rows) >= MOST_NUMBERS:

@@ -3,6 +3,8 @@
 With Δ_k = w_k - start, m = Σ p_k Δ_k and d = global - start, a server that averages has d = m. Others that are known:
 the plain mean of the clients, a rate η (d = η m, η < 0 where the sign is wrong), momentum (d_t = η m_t + β d_{t-1}),
 Nesterov momentum as DiLoCo's (v_t = β v_{t-1} + m_t, d_t = η (m_t + β v_t)), the median of the clients, one of them.
+Two mistakes of loops are told by the same numbers: updates that were given as models (d = η Σ p_k w_k), and a start of
+after the aggregation, which the clients' moves leave no way from (m = 0, and no Δ_k is).
 Without start, a mean, the median and one client are told from the clients alone.
 """
 
@@ -41,6 +43,8 @@ class Rule(IntEnum):
     UNCHANGED = 7
     COARSE = 8
     UNKNOWN_WITHOUT_START = 9
+    UPDATES = 10
+    LATE_START = 11
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,16 @@ class ServerStep:
                 text = "global is the model of one client"
             case Rule.UNCHANGED:
                 text = "global is start: nothing was aggregated"
+            case Rule.UPDATES:
+                of, sign = "plain mean of" if self.plain else "weighted mean of", "-" if self.rate < 0 else "+"
+                text = (
+                    f"global = start {sign} {abs(self.rate):.3g} times the {of} the clients as they were given: these "
+                    "are updates, not models"
+                )
+            case Rule.LATE_START:
+                text = (
+                    "start is the clients' mean: it was copied after the aggregation, or start and global are swapped"
+                )
             case Rule.COARSE:
                 text = "the models' precision is too coarse to say how global came about"
             case Rule.UNKNOWN_WITHOUT_START:
@@ -137,7 +151,7 @@ class ServerStep:
                 text = "models are not finite, so the server was not checked"
             case _:
                 text = (
-                    f"no known server explains global: {100 * self.left:.2g} % of its step is not a multiple of Σ p Δ "
+                    f"no known server explains global: {_per_cent(self.left)} of its step is not a multiple of Σ p Δ "
                     "(an adaptive or a robust server, or a fault)"
                 )
         if self.statistics:
@@ -171,7 +185,7 @@ class ServerIdentifier:
         if start is None:
             step, self._before = self._told_without_start(d, moves, norm), None
         else:
-            step, m = self._explain(d, moves, norm), moves.weighted_mean
+            step, m = self._explain(d, moves, norm, origin), moves.weighted_mean
             self._before = (m, d) if np.isfinite(d).all() and np.isfinite(m).all() else None
         lacking, clauses = self._statistics(start, clients, p, global_)
         return replace(step, statistics=lacking), clauses
@@ -185,11 +199,13 @@ class ServerIdentifier:
                 coerce_model(round_.read("start").arrays()), rows, p, coerce_model(round_.read("global").arrays())
             )
 
-    def _explain(self, d: np.ndarray, moves: ClientMoves, norm: float) -> ServerStep:
+    def _explain(self, d: np.ndarray, moves: ClientMoves, norm: float, start: np.ndarray) -> ServerStep:
         length, m = float(np.linalg.norm(d)), moves.weighted_mean
         if not np.isfinite(length) or not np.isfinite(m).all():
             return ServerStep(Rule.UNKNOWN)
         noise = self._noise(len(moves), norm) + 1e-9 * length
+        if _is_late(moves, noise):
+            return ServerStep(Rule.LATE_START)
         if length and noise > _COARSE * length:
             return ServerStep(Rule.COARSE, left=float(np.linalg.norm(d - m)) / length)
         if (step := _average(d, moves, noise, length)) is not None:
@@ -202,6 +218,10 @@ class ServerIdentifier:
             step = _linear(d, mean, self._before, noise)
             if step is not None:
                 return replace(step, plain=plain)
+        for mean, plain in _means(moves) if len(d) >= FEW else ():
+            (rate,), left = fit(d, [mean + start])
+            if left <= noise:
+                return ServerStep(Rule.UPDATES, rate, plain=plain, left=left / length)
         (rate,), rest = fit(d, [m])
         return ServerStep(Rule.UNKNOWN, rate, left=rest / length)
 
@@ -258,6 +278,15 @@ class ServerIdentifier:
         return sum(map(len, found.values())), clauses
 
 
+def _per_cent(share: float) -> str:
+    """Two digits, and never as a power of ten.
+
+    >>> _per_cent(0.9968), _per_cent(0.0314)
+    ('100 %', '3.1 %')
+    """
+    return f"{float(f'{100 * share:.2g}'):g} %"
+
+
 def _rounding(clients: int, eps: float) -> float:
     """By which share of its length rounding moves a mean of clients, at most: see :meth:`ServerIdentifier._noise`."""
     return float((1 + np.sqrt(clients)) / 2 * eps)
@@ -268,6 +297,15 @@ def _means(moves: ClientMoves) -> Iterator[tuple[np.ndarray, bool]]:
     yield moves.weighted_mean, False
     if not np.allclose(moves.p, 1 / len(moves), rtol=1e-9) and np.isfinite(moves.plain_mean).all():
         yield moves.plain_mean, True  # not of a client that has no weight and has diverged
+
+
+def _is_late(moves: ClientMoves, noise: float) -> bool:
+    """Check whether clients that have moved, in more than a few numbers, have all their ways cancel: by chance their
+    mean would keep a share 1 / √C of their lengths."""
+    means = [mean for mean, _ in _means(moves)]
+    if len(moves) < 2 or len(means[0]) < FEW or all(float(np.linalg.norm(mean)) > noise for mean in means):
+        return False
+    return moves.spread() > noise / _COARSE
 
 
 def _average(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> ServerStep | None:

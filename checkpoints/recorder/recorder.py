@@ -384,6 +384,10 @@ class Recorder:
         step, statistics = known.server.look(models.start, cohort.models, cohort.p, models.global_)
         if step.rule is Rule.RATE and step.rate < 0:
             known.tell("sign", f"{place}: {step}")
+        if step.rule is Rule.UPDATES:
+            known.tell("updates", f"{place}: {step}; give each client's model, start and its update together")
+        if step.rule is Rule.LATE_START:
+            known.tell("start", f"{place}: {step}; give as start a copy of the model that the clients were sent")
         if statistics:
             known.tell("statistics", f"{place}: statistics were not averaged: {'; '.join(statistics)}")
         return step

@@ -257,6 +257,76 @@ def test_without_start_what_depends_on_clients_alone_is_told(name: str, seed: in
     assert str(ServerStep.of_metrics(step.metrics())) == str(step)
 
 
+def record_rounds(path: Path, given: Callable[[np.ndarray, np.random.Generator], tuple[Any, Any, np.ndarray]]) -> str:
+    """Record three rounds of three clients; say what was told of them at once, and of the run afterwards.
+
+    Args:
+        given: of the model that is sent, start, clients and the next one.
+    """
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=200).astype(np.float32)
+    with warnings.catch_warnings(record=True) as caught, Recorder(path) as recorder:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            start, clients, end = given(w, rng)
+            rows: Any = [{"w": row.astype(np.float32)} for row in clients]
+            recorder.round(start={"w": start}, clients=rows, global_={"w": end}, samples=[10, 20, 70])
+            w = end
+    run = Run.open(path)
+    told = [str(one.message).partition("@1: ")[2] for one in caught]
+    return "; ".join([*told, describe_server({t: run.round(t).metrics for t in run.rounds})])
+
+
+P = np.array([0.1, 0.2, 0.7])
+
+
+@pytest.mark.parametrize("rate", [1.0, -1.0, 0.5])
+@pytest.mark.parametrize("plain", [False, True])
+def test_updates_that_are_given_as_models_are_told(tmp_path: Path, rate: float, plain: bool) -> None:
+    p = np.full(3, 1 / 3) if plain else P
+
+    def given(w: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any, np.ndarray]:
+        updates = (0.1 * rng.normal(size=(3, 200))).astype(np.float32)
+        return w, updates, (w + rate * (p @ updates)).astype(np.float32)
+
+    times = f"{'-' if rate < 0 else '+'} {abs(rate):g} times the {'plain' if plain else 'weighted'} mean of the clients"
+    said = f"global = start {times} as they were given: these are updates, not models"
+    remedy = "; give each client's model, start and its update together; "
+    assert record_rounds(tmp_path / "run", given) == f"{said}{remedy}{said} (in all 3 rounds)"
+
+
+def test_a_start_of_after_the_aggregation_is_told(tmp_path: Path) -> None:
+    def late(w: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any, np.ndarray]:
+        models = (w + 0.1 * rng.normal(size=(3, 200))).astype(np.float32)
+        end = (P @ models.astype(float)).astype(np.float32)
+        return end.copy(), models, end
+
+    def swapped(w: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any, np.ndarray]:
+        end, models, _ = late(w, rng)
+        return end, models, w
+
+    said = "start is the clients' mean: it was copied after the aggregation, or start and global are swapped"
+    remedy = "; give as start a copy of the model that the clients were sent; "
+    for case in (late, swapped):
+        assert record_rounds(tmp_path / case.__name__, case) == f"{said}{remedy}{said} (in all 3 rounds)"
+
+
+def test_clients_that_stay_and_a_start_of_zeros_are_no_mistakes(tmp_path: Path) -> None:
+    """Updates and models are the same where start is 0; a round in which nothing is learnt has no way to cancel."""
+
+    def zeros(w: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any, np.ndarray]:
+        models = rng.normal(size=(3, 200)).astype(np.float32)
+        return 0 * w, models, (P @ models.astype(float)).astype(np.float32)
+
+    def still(w: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any, np.ndarray]:
+        return w, np.array([w, w, w]), w.copy()
+
+    for case in (zeros, still):
+        assert record_rounds(tmp_path / case.__name__, case) == (
+            "global is the weighted mean of the clients (in all 3 rounds)"
+        )
+
+
 def test_without_start_alike_clients_and_single_ones_say_no_more_than_they_can(tmp_path: Path) -> None:
     ones = {"w": np.ones(50, np.float32)}
     near = {"w": ones["w"] + np.float32(2e-7)}
@@ -665,6 +735,10 @@ def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
     for given_, message in (
         ({"partition": {0: [0]}}, "partition= needs labels="),
         ({"partition": {0: [6]}, "labels": y}, "gives client 0 samples that are not among the 6 of labels="),
+        (
+            {"partition": [[0, 1], [1, 0, 1]], "labels": y},
+            "gives client 1 the sample 1 more than once; give the numbers",
+        ),
         ({"partition": {"a": [1]}, "labels": y}, "is not a mapping of client numbers"),
         ({"partition": {0: [0]}, "labels": y / 2}, r"labels= has shape \[6\] of float64"),
     ):
