@@ -162,7 +162,7 @@ class WindowMeans(TableResult):
             parts = "" if self.parts == "all" else f" ({self.parts} averaged)"
             best = f"W = {line.best}" if line.best > 1 else "W = 1, global itself"
             own = self.attrs.get("averages", {}).get(line.run, "none")
-            note = f"; it was trained with {own}, which changes the globals" if own not in ("none", "wima") else ""
+            note = _changed_words(own)
             if line.windows[-1] > line.rounds[-1]:
                 # W = 100 of eight rounds reads as if a hundred globals had been averaged
                 last = line.rounds[-1]
@@ -238,3 +238,15 @@ def said_of_steps(decayed: Sequence[Decayed]) -> str:
 
 def _lengths(decayed: Sequence[Decayed]) -> str:
     return f"W = {list_few([one.window for one in decayed])}"
+
+
+def _changed_words(average: str) -> str:
+    """Say that a run's own average over rounds was trained on, or may have been; "" where it is for evaluation only.
+
+    >>> _changed_words("ima"), _changed_words("swa")
+    ('; it was trained with ima, which changes the globals', '')
+    """
+    if average in ("none", "wima", "swa"):
+        return ""
+    # what code of the user's own does is not known here
+    return f"; it was trained with {average}, which {'changes' if average == 'ima' else 'may change'} the globals"

@@ -203,8 +203,8 @@ def test_a_recorded_file_that_has_changed_is_refused_unless_it_is_given(
         ("explain elsewhere/r GIVEN --draws local:4", "training cannot be replayed; give --draws none, the recorded"),
         ("decompose elsewhere/r GIVEN --draws rounds:9", "a later round, fewer draws, or --draws none"),
         ("decompose elsewhere/r GIVEN --draws runs", "keeps no config.toml, so it is not known to differ only in its"),
-        ("forgetting bare/r GIVEN", "so no data are a client's own; give partition= and labels= to the Recorder"),
-        ("matrix bare/r GIVEN", "so no data are a client's own; give partition= and labels= to the Recorder"),
+        ("forgetting bare/r GIVEN", "so no data are a client's own; record it by a Recorder with partition="),
+        ("matrix bare/r GIVEN", "so no data are a client's own; record it by a Recorder with partition="),
         ("subsets own/r --data npz:other.npz", "--data npz:other.npz is not the data that own/r was trained on; leave"),
         ("forgetting elsewhere/r --model nets_elsewhere:small --data npz:other.npz", "but the train split of npz:othe"),
         (

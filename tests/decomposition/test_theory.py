@@ -547,6 +547,9 @@ def test_the_rows_of_a_kernel_and_whose_they_are() -> None:
         match=r"client 1 of round 3 holds 3 of 100 samples and has none among the 10 .* --kernel-samples 34 or more",
     ):
         kernel_rows(partition, np.array([0, 1]), 10, 0, 3)
+    empty = replace(partition, clients=(partition.clients[0], partition.clients[1][:0]))
+    with pytest.raises(FedscopeError, match=r"client 1 of round 3 holds none of 97 samples, .* give another round"):
+        kernel_rows(empty, np.array([0, 1]), 97, 0, 3)
     with pytest.raises(FedscopeError, match=r"the kernel of round 3 needs to know whose samples are whose"):
         kernel_rows(None, np.array([0, 1]), 10, 0, 3)
     with pytest.raises(FedscopeError, match=r"a kernel over 0 samples has no entry"):

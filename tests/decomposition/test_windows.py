@@ -442,3 +442,13 @@ def test_windows_that_nearly_touch_share_their_numbers() -> None:
     said = [text.get_text() for text in figure.axes[0].get_xticklabels()]
     assert said[:2] == ["1", "2"]
     assert "" in said
+
+
+@pytest.mark.parametrize(
+    ("average", "said"), [("swa", ""), ("wima", ""), ("ema:Ema", "; it was trained with ema:Ema, which may change the")]
+)
+def test_averages_that_are_for_evaluation_only_change_no_globals(average: str, said: str) -> None:
+    rows = (WindowMean(1, 1, 0.5, 0.25), WindowMean(2, 2, 0.4, 0.2))
+    found = WindowMeans((RoundMeans("fma", 9, rows),), attrs={"averages": {"fma": average}})
+    assert ("it was trained" in found.summary()) is bool(said)
+    assert said in found.summary()

@@ -111,7 +111,8 @@ def kernel_rows(
         round: its number, for the sentence.
 
     Raises:
-        FedscopeError: no partition; a client of the cohort without a sample among them (says how many it takes).
+        FedscopeError: no partition; a client of the cohort without a sample among them (says how many it takes), or
+            without any.
     """
     if partition is None:
         raise FedscopeError(f"the kernel of round {round} needs to know whose samples are whose; give a partition")
@@ -121,9 +122,15 @@ def kernel_rows(
     for client, size, own in zip(client_ids, sizes, members, strict=True):
         if not own.any():
             total = sum(len(one) for one in partition.clients)
+            if not size:
+                raise FedscopeError(
+                    f"client {client} of round {round} holds none of {total:,} samples, so it has none in a kernel; "
+                    "give another round, as in --rounds 1"
+                )
+            least = min(size for size in sizes if size)
             raise FedscopeError(
                 f"client {client} of round {round} holds {size:,} of {total:,} samples and has none among the "
-                f"{len(rows):,} of the kernel; give --kernel-samples {-(-total // max(1, min(sizes)))} or more"
+                f"{len(rows):,} of the kernel; give --kernel-samples {-(-total // least)} or more"
             )
     return rows, members
 

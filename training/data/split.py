@@ -110,9 +110,9 @@ def partition(
     parts = [used[part] for part in parts]
     empty = [k for k, part in enumerate(parts) if not len(part)]
     if empty:
-        raise FedscopeError(
-            f"data.partition = {text!r} leaves client {empty[0]} without samples; use fewer clients or another seed"
-        )
+        own = isinstance(text, OwnCode) or is_call(text)
+        remedy = "give it some" if own else "use fewer clients or another seed"
+        raise FedscopeError(f"data.partition = {text!r} leaves client {empty[0]} without samples; {remedy}")
     test: tuple[np.ndarray, ...] | None = None
     if client_test:
         kept, aside = [], []

@@ -253,7 +253,7 @@ class _Asked:
             if not numbers:
                 raise FedscopeError(
                     "--data-of clients needs clients among the models, as in runs/ima@20/client-3; "
-                    "name the clients instead: --data-of 3,8,11"
+                    f"name the clients instead: {self._named()}"
                 )
             return list(map(SampleSet.of_client, numbers))
         if self.word == "own":
@@ -261,7 +261,7 @@ class _Asked:
             if len(numbers) != 1:
                 raise FedscopeError(
                     f"--data-of own is one client's data, but {len(numbers)} clients are among the models; "
-                    "--data-of clients gives one for each, and --data-of 3,8,11 names them"
+                    f"--data-of clients gives one for each, and {self._named()} names them"
                 )
             return list(map(SampleSet.of_client, numbers))
         if self.word == "every":
@@ -269,7 +269,7 @@ class _Asked:
             if len(cohorts) > 1:
                 raise FedscopeError(
                     "--data-of every is the cohort of one round, but the models are of rounds with different cohorts; "
-                    "name the clients: --data-of 3,8,11"
+                    f"name the clients: {self._named()}"
                 )
             return self._every(next(iter(cohorts)))
         return [self._all()] if self.word == ALL else list(map(SampleSet.of_client, self.numbers))
@@ -287,7 +287,7 @@ class _Asked:
         if address.round is None:
             raise FedscopeError(
                 f"--data-of every is the cohort of a round, but {_name(model)} is of none; give RUN@ROUND, or name the "
-                "clients: --data-of 3,8,11"
+                f"clients: {self._named()}"
             )
         return self._every(self._cohort(model))
 
@@ -307,10 +307,17 @@ class _Asked:
         for k in ids:
             if not len(run.partition.clients[k]):
                 raise FedscopeError(
-                    f"client {k} of {run.path} has no training samples, so --data-of {self.said} has none for it; name "
-                    "the clients that have some: --data-of 3,8,11"
+                    f"client {k} of {run.path} has no training samples, so --data-of {self.said} has none for it; give "
+                    f"another round, or name clients that have some: {self._named(ids)}"
                 )
         return ids
+
+    def _named(self, among: Sequence[int] | None = None) -> str:
+        """Name up to three clients that have samples, as the option takes them."""
+        assert self.run.partition is not None, "just required"
+        parts = self.run.partition.clients
+        having = [k for k in (range(len(parts)) if among is None else among) if len(parts[k])]
+        return f"--data-of {','.join(map(str, having[:3])) or ALL}"
 
     def _all(self) -> SampleSet:
         return SampleSet(ALL, split_data(ALL), "train")
@@ -325,7 +332,7 @@ class _Asked:
         if len(paths) > 1 or (paths and paths[0] != self.run.path):
             raise FedscopeError(
                 f"--data-of {self.word} is about one run's clients, but the models are of {self.run.path} and "
-                f"{paths[-1]}; give the first run's numbers instead, as in --data-of 3,8,11"
+                f"{paths[-1]}; give the first run's numbers instead, as in {self._named()}"
             )
         return list(dict.fromkeys(k for address in clients for k in address.clients))
 

@@ -330,7 +330,7 @@ def require_own_data(run: Run) -> None:
         FedscopeError: the run has none.
     """
     if run.partition is None and run.is_foreign:
-        raise no_partition(run, "so no data are a client's own; give partition= and labels= to the Recorder")
+        raise no_partition(run, "so no data are a client's own; record it by a Recorder with partition= and labels=")
     run.require("partition.h5")
 
 

@@ -737,7 +737,7 @@ def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
         ({"partition": {0: [6]}, "labels": y}, "gives client 0 samples that are not among the 6 of labels="),
         (
             {"partition": [[0, 1], [1, 0, 1]], "labels": y},
-            "gives client 1 the sample 1 more than once; give the numbers",
+            "gives client 1 the sample 1 more than once; give",
         ),
         ({"partition": {"a": [1]}, "labels": y}, "is not a mapping of client numbers"),
         ({"partition": {0: [0]}, "labels": y / 2}, r"labels= has shape \[6\] of float64"),

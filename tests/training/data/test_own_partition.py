@@ -83,7 +83,7 @@ def test_parts_are_taken_if_and_only_if_they_are_disjoint_indices(clients: int, 
         (lambda *_: [[0.5], [1], [2], [3]], r"gave client 0 an array of float64 and shape \[1\]; give indices"),
         (lambda *_: [[0], [1], [2], [60]], r"gave client 3 the sample 60, and there are 60, counted from 0"),
         (lambda *_: 1 / 0, r"failed with ZeroDivisionError: .*; it is called with \(labels, clients, random\)"),
-        (lambda *_: [[0], [], [2], [3]], r"leaves client 1 without samples"),
+        (lambda *_: [[0], [], [2], [3]], r"leaves client 1 without samples; give it some"),
     ],
 )
 def test_what_is_no_partition_is_said(gives: Any, said: str) -> None:
