@@ -32,6 +32,7 @@ from .notes import (
     notes_on_models,
     notes_on_other_settings,
     notes_on_short_runs,
+    refuse_other_data,
 )
 from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
@@ -253,8 +254,8 @@ def table(
         baseline: a row; by default FMA's where there is one, else none.
 
     Raises:
-        FedscopeError: runs on different data; a run without rounds; settings or measures that there are not; a run that
-            is there twice.
+        FedscopeError: runs on different data, also of one name; a run without rounds; settings or measures that there
+            are not; a run that is there twice.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -271,8 +272,12 @@ def table(
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
-    about_data = notes_on_data(gathered, (*rows, *columns))
+    by_data = "data.name" in gathered.varied or "data.name" in (*rows, *columns)
+    if not by_data:  # before the data become columns by themselves
+        refuse_other_data(gathered.entries, apart=False)
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
+    # a label stands for whatever it was given to; what --best-of chooses from is compared with each other
+    refuse_other_data(gathered.entries, apart=by_data and bool({"data.name", "label"} & {*rows, *columns}))
     asked = [measures] if isinstance(measures, str) else list(measures)
     refuse_unknown(asked, [name for entry in gathered.entries for name in entry.curve.values])
     chosen = [measure_of(name) for name in asked or _usual(gathered)]
@@ -309,7 +314,7 @@ def table(
         baseline=baseline,
         notes=(
             *choices,
-            *about_data,
+            *notes_on_data(gathered),
             *about_rows(there, row_of),
             *notes_on_cells(gathered, cells),
             *notes_on_models(gathered, chosen, of),

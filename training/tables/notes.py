@@ -23,25 +23,46 @@ if TYPE_CHECKING:
     from .comparison import Cell
 
 
-def notes_on_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
-    """Refuse to compare runs on different data unless that was asked for; say where the data are not known.
+def refuse_other_data(entries: Sequence[TableRun], *, apart: bool) -> None:
+    """Refuse to compare runs on different data.
+
+    Args:
+        apart: whether rows or columns are data sets on purpose; then runs of one ``data.name`` alone are compared: a
+            file may have changed since the first of them was trained.
 
     Raises:
         FedscopeError: runs on different data.
     """
-    if "data.name" in asked or "data.name" in gathered.varied:
-        return []
-    kinds: dict[str, TableRun] = {}
-    for entry in gathered.entries:
-        kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
-    for one, other in combinations(kinds.values(), 2):
-        if same_data(one.data, other.data) is False:
-            names = " and ".join(str(entry.data.get("name", "without a name")) for entry in (one, other))
-            were = "recorded as trained" if one.is_recorded or other.is_recorded else "trained"
-            raise FedscopeError(
-                f"{one.name} and {other.name} were {were} on different data ({names}), so their numbers do not "
-                "compare; leave one out, or say so with --columns data.name"
-            )
+    named: dict[object, list[TableRun]] = {}
+    for entry in entries:
+        named.setdefault(entry.settings.get("data.name") if apart else None, []).append(entry)
+    for own in named.values():
+        kinds: dict[str, TableRun] = {}
+        for entry in own:
+            kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
+        for one, other in combinations(kinds.values(), 2):
+            if same_data(one.data, other.data) is False:
+                raise FedscopeError(_describe_other_data(one, other))
+
+
+def _describe_other_data(one: TableRun, other: TableRun) -> str:
+    were = "recorded as trained" if one.is_recorded or other.is_recorded else "trained"
+    both = f"{one.name} and {other.name} were {were} on different data"
+    names = [str(entry.data.get("name", "without a name")) for entry in (one, other)]
+    if one.settings.get("data.name") != other.settings.get("data.name"):
+        return (
+            f"{both} ({' and '.join(names)}), so their numbers do not compare; leave one out, or say so with --columns "
+            "data.name"
+        )
+    sums = [str(entry.data.get("sha256") or entry.data.get("file_sha256") or "not said")[:12] for entry in (one, other)]
+    return (
+        f"{both} that are both called {names[0]} (sha256 {sums[0]}... and {sums[1]}...), so their numbers do not "
+        "compare; leave one out, or train both on the same"
+    )
+
+
+def notes_on_data(gathered: Gathered) -> list[str]:
+    """Say where the data are not known."""
     silent = [entry.name for entry in gathered.entries if not entry.data.get("name")]
     if not silent or len(gathered.entries) < 2:
         return []
