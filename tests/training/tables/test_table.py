@@ -10,6 +10,7 @@ import statistics
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,15 @@ from scipy.stats import ttest_rel
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.io.visible_text import visible
+from fedscope.checkpoints.rounds.run_identity import shared_rounds
 from fedscope.plotting.printed import printed_method
 from fedscope.results.csv_cells import text_of
-from fedscope.training import Comparison, Config, table, train
+from fedscope.training import Comparison, Config, Curves, branch, preset, table, train
 from fedscope.training.curves.measures import measure_of
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.asked_model import curve_of_model
+from fedscope.training.tables.distinct_draws import Placed, about_rows
 from fedscope.training.tables.forms import in_latex, in_typst
 from fedscope.training.tables.layout import FROM_ROUNDS, varied_settings, words_of
 from fedscope.training.tables.statistics import paired_difference
@@ -207,6 +210,62 @@ def test_equal_differences_of_shares_are_alike_in_spite_of_their_last_bits(other
     apart = paired_difference({0: 0.5, 1: 0.5 + 1e-9}, {0: 0.4, 1: 0.4})
     assert apart is not None
     assert apart.p < 1e-6, "a difference of 1e-9 is one"
+
+
+def test_branches_of_one_run_are_no_seeds(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
+    """Their first rounds are one draw: a deviation over them is none over seeds, and a band has the width 0 there."""
+    trunk, apart = grid["fma", 1.0, 0], grid["fma", 1.0, 1]
+    five, six = (branch(trunk, 2, {"run": {"seed": seed}}, tmp_path / f"of-{seed}") for seed in (5, 6))
+    assert column(five, "test_loss")[:2] == column(six, "test_loss")[:2] == column(trunk, "test_loss")[:2]
+    for pair in ([five, six], [trunk, five]):
+        found = table(pair, last=1)
+        names = [run.name for run in pair]
+        assert found.rows_named == tuple(f"fma ({name})" for name in names)
+        assert all(np.isnan(cell.deviation) for cell in found.cells)
+        assert found.notes[0].startswith(f"{', '.join(names)} have their rounds up to 2 from one training, so they are")
+        beside = table([apart, *pair], last=1)
+        assert beside.rows_named == ("fma", *found.rows_named)
+    with pytest.raises(FedscopeError, match=r"of-5 and .*of-6 have their rounds up to 2 from one training, so"):
+        Curves.of([five, six], bands=True)
+    # branches of two runs are two draws
+    seven = branch(apart, 2, {"run": {"seed": 7}}, tmp_path / "of-7")
+    found = table([five, seven], last=1)
+    assert [len(cell.values) for cell in found.cells] == [2]
+    assert not any("one training" in note for note in found.notes)
+    # a method that goes on from each seed's run is compared with it as its own seed
+    others = [branch(grid["fma", 1.0, seed], 2, preset("fedprox"), tmp_path / f"prox-{seed}") for seed in (0, 1)]
+    found = table([trunk, apart, *others], last=1)
+    assert [len(cell.values) for cell in found.cells] == [2, 2]
+    assert not any("one training" in note for note in found.notes)
+
+
+def test_pairs_over_crossed_seeds_are_said() -> None:
+    """The branch of seed 0 has the seed 1 and the other way round: both differences have both runs' first rounds."""
+
+    def placed(row: str, seed: int, **info: Any) -> Placed:
+        run: Any = SimpleNamespace(info=info)
+        one = replace(entry(method=row), name=f"{row}-{seed}", seed=(seed, seed), run=run)
+        return Placed(one, row, "", str(seed))
+
+    def of(row: str, seed: int, trunk: int) -> Placed:
+        return placed(row, seed, identity=f"{row}{seed}", branch={"identities": [[3, f"a{trunk}"]]})
+
+    first = [placed("a", seed, identity=f"a{seed}") for seed in (0, 1)]
+    assert about_rows([*first, of("b", 0, 0), of("b", 1, 1)], lambda one: str(one.settings["method"])) == []
+    crossed = about_rows([*first, of("b", 0, 1), of("b", 1, 0)], lambda one: str(one.settings["method"]))
+    assert len(crossed) == 1
+    assert crossed[0].startswith("a-0 and b-1 have their rounds up to 3 from one training and other seeds, so differ")
+    # without a second pair there is no test
+    assert about_rows([first[0], of("b", 0, 1), of("b", 1, 0)], lambda one: str(one.settings["method"])) == []
+
+
+def test_rounds_of_one_training_are_known_without_identities() -> None:
+    """As an earlier fedscope left them: when the run was made from which others go on."""
+    trunk = {"created": "monday"}
+    four, two = ({"created": "later", "branch": {"created": "monday", "round": last}} for last in (4, 2))
+    assert shared_rounds(four, two) == shared_rounds(trunk, two) == 2
+    assert shared_rounds(trunk, four) == 4
+    assert shared_rounds({"created": "tuesday"}, four) == shared_rounds(trunk, trunk) == shared_rounds({}, {}) == 0
 
 
 def test_a_target_is_reached_in_a_round_and_compared_with_the_baseline(grid: dict[tuple[str, float, int], Run]) -> None:
