@@ -243,7 +243,8 @@ def table(
     Args:
         runs: runs or sweeps, or their folders.
         rows, columns: settings, as ``method`` or ``run.participation``; by default the method, and all others in which
-            the runs differ.
+            the runs differ, but those that go with the method. Of these a note names what methods have in common, as
+            ``client.epochs``.
         measures: columns of ``metrics.csv``, or ``accuracy`` for its error; by default ``test_accuracy``, or the test
             loss of a task without an error.
         best_of: settings of a grid, as ``client.mu``: of every cell the runs of the value with the best mean of the
@@ -320,7 +321,7 @@ def table(
             *notes_on_models(gathered, chosen, of),
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
             *notes_on_last_numbers(gathered, chosen, of),
-            *notes_on_other_settings(gathered, (*rows, *columns)),
+            *notes_on_other_settings(gathered, (*rows, *columns), best_of),
             *adapter_notes(gathered.entries),
             *notes_on_later_measurements(gathered, chosen),
         ),

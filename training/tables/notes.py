@@ -17,6 +17,7 @@ from ..curves.summary import describe_stale
 from .asked_model import OF_DEPLOYED, curve_of_model, has_average
 from .code_notes import code_notes
 from .layout import says, unsaid_settings, words_of
+from .shared_settings import SharedSetting, shared_settings
 from .table_runs import Gathered, TableRun
 
 if TYPE_CHECKING:
@@ -99,13 +100,26 @@ def notes_on_last_numbers(gathered: Gathered, measures: Sequence[CurveMeasure], 
     return list(dict.fromkeys(filter(None, notes)))
 
 
-def notes_on_other_settings(gathered: Gathered, said: Sequence[str]) -> list[str]:
-    """Say in which settings rows differ that no row and no column names."""
+def notes_on_other_settings(gathered: Gathered, said: Sequence[str], chosen: Sequence[str] = ()) -> list[str]:
+    """Say in which settings rows differ that no row and no column names.
+
+    Args:
+        said: the keys of rows and columns; chosen: those of which each row has its best value.
+    """
     notes = []
-    for key in unsaid_settings(gathered.entries, said):
+    for key in unsaid_settings(gathered.entries, (*said, *chosen)):
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
         notes.append(f"rows differ in {key}, too: {list_few(values, 5)}; --columns {key} sets them apart")
+    if "label" not in said:
+        notes += map(_describe_shared, shared_settings(gathered.entries, (*said, *chosen)))
     return notes + _silent(gathered)
+
+
+def _describe_shared(one: SharedSetting) -> str:
+    values = list_few(dict.fromkeys(words_of((one.key,), entry) for entry in one.entries), 5)
+    if one.by_default:
+        return f"rows differ in {one.key} by the defaults of their methods: {values}"
+    return f"rows differ in {one.key}, too: {values}; --columns {one.key} sets them apart"
 
 
 def notes_on_later_measurements(gathered: Gathered, measures: Sequence[CurveMeasure]) -> list[str]:

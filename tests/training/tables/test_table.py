@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from fedscope.checkpoints.io.visible_text import visible
 from fedscope.checkpoints.rounds.run_identity import shared_rounds
 from fedscope.plotting.printed import printed_method
 from fedscope.results.csv_cells import text_of
-from fedscope.training import Comparison, Config, Curves, branch, preset, table, train
+from fedscope.training import Comparison, Config, Curves, branch, merge, preset, table, train
 from fedscope.training.curves.measures import measure_of
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
@@ -33,8 +34,9 @@ from fedscope.training.tables.asked_model import curve_of_model
 from fedscope.training.tables.distinct_draws import Placed, about_rows
 from fedscope.training.tables.forms import in_latex, in_typst
 from fedscope.training.tables.layout import FROM_ROUNDS, varied_settings, words_of
+from fedscope.training.tables.notes import notes_on_other_settings
 from fedscope.training.tables.statistics import paired_difference
-from fedscope.training.tables.table_runs import TableRun
+from fedscope.training.tables.table_runs import Gathered, TableRun
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
@@ -328,6 +330,74 @@ def test_a_method_s_own_settings_are_no_columns(tmp_path: Path) -> None:
     note = "rows differ in run.rounds, too: rounds 4, rounds 2; --columns run.rounds sets them apart"
     assert note in table([plain, short]).notes
     assert note not in table([plain, short], columns="run.rounds").notes
+
+
+def test_what_methods_have_in_common_is_said_where_it_differs(tmp_path: Path) -> None:
+    """Two epochs of FMA beside one of FedProx: the epochs follow from the method, and are no part of it."""
+    prox = train(settings("fma", 1.0, 0, client={"method": "fedprox"}), tmp_path / "prox")
+    longer = train(settings("fma", 1.0, 0, client={"epochs": 2}), tmp_path / "longer")
+    found = table([longer, prox])
+    assert found.columns_named == (("", "test_accuracy"),), "a table as before"
+    note = "rows differ in client.epochs, too: epochs 2, epochs 1; --columns client.epochs sets them apart"
+    assert [one for one in found.notes if one.startswith("rows differ")] == [note]
+    asked = table([longer, prox], columns=["client.epochs"])
+    assert [column for column, _ in asked.columns_named] == ["epochs 2", "epochs 1"]
+    assert not [one for one in asked.notes if one.startswith("rows differ")]
+
+
+def configured(method: str, **tables: Mapping[str, Any]) -> TableRun:
+    """A run that is nothing but its whole configuration."""
+    tables = Config.read(merge(preset(method), tables)).tables()
+    flat = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+    return replace(entry(), settings={"method": method_of_tables(tables), **flat})
+
+
+@pytest.mark.parametrize(
+    ("runs", "notes"),
+    [
+        ([configured("fma"), configured("fedprox"), configured("scaffold")], []),
+        # what both have by default is said as such, and what one was given is not
+        (
+            [configured("fma"), configured("mime")],
+            [
+                "rows differ in client.momentum by the defaults of their methods: momentum 0.9, momentum 0",
+                "rows differ in client.optimiser by the defaults of their methods: optimiser sgd, optimiser momentum",
+            ],
+        ),
+        (
+            [configured("fma", client={"clip": 1.0}), configured("fedgen")],
+            ["rows differ in client.clip, too: clip 1, clip 10; --columns client.clip sets them apart"],
+        ),
+        ([configured("fma", client={"clip": 10.0}), configured("fedgen")], []),
+        # settings of one name are one setting only where the methods have it from one class
+        ([configured("fedcm"), configured("feddyn")], []),
+        ([configured("fedcm", client={"alpha": 0.5}), configured("feddyn")], []),
+        (
+            [configured("fedadam", server={"lr": 0.1}), configured("fedyogi")],
+            ["rows differ in server.lr, too: lr 0.1, lr 0.01; --columns server.lr sets them apart"],
+        ),
+        (
+            [configured("fma", server={"weighting": "uniform"}), configured("fedadam")],
+            [
+                "rows differ in server.weighting, too: weighting uniform, weighting samples; --columns "
+                "server.weighting sets them apart"
+            ],
+        ),
+    ],
+)
+def test_settings_are_shared_where_one_class_gives_them(runs: list[TableRun], notes: list[str]) -> None:
+    assert notes_on_other_settings(Gathered(tuple(runs)), ("method", "average.method")) == notes
+    assert notes_on_other_settings(Gathered(tuple(runs)), ("label",)) == [], "a label stands for all of them"
+    keys = [note.split()[3].rstrip(",") for note in notes]
+    assert notes_on_other_settings(Gathered(tuple(runs)), ("method",), keys) == [], "it was chosen, and that is said"
+
+
+def test_no_code_of_a_runs_file_is_imported_for_its_defaults() -> None:
+    """Of a method that is not fedscope's what all methods have is compared, with the defaults of all."""
+    own = configured("fma", client={"epochs": 2})
+    own = replace(own, settings={**own.settings, "method": "x", "client.method": "nowhere:Mine", "client.mu": 3.0})
+    (note,) = notes_on_other_settings(Gathered((own, configured("fedprox"))), ("method",))
+    assert note.startswith("rows differ in client.epochs, too: epochs 2, epochs 5;")
 
 
 def test_methods_and_averages_are_rows_unless_every_method_has_every_average(tmp_path: Path) -> None:
