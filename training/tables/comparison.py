@@ -17,7 +17,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...plotting.printed import printed_words
 from ...results import Table, TableResult, group_rows, number
-from ..curves.measures import CurveMeasure, measure_of, refuse_unknown
+from ..curves.measures import CurveMeasure, measure_of, reachable, refuse_unknown
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
 from .adapter_notes import adapter_notes
@@ -49,7 +49,8 @@ class Cell:
     Attributes:
         row, column, measure: where it stands.
         values: by seed the mean of the measure over a run's last measured rounds; errors and accuracies as shares.
-        reached: by seed the first measured round with the target, None where there is none; {} without a target.
+        reached: by seed the first measured round with the target, None where there is none; {} without a target,
+            and of a measure that leaves no accuracy.
     """
 
     row: str
@@ -186,7 +187,8 @@ class Comparison(TableResult):
         for (name, column, measure), own in group_rows(tables[0], "row", "column", "measure").items():
             rounds = {row["seed"]: None if row["reached"] is None else int(row["reached"]) for row in own}
             values = {row["seed"]: float("nan") if row["value"] is None else row["value"] for row in own}
-            cells.append(Cell(name, column, measure, values, rounds if head["target"] is not None else {}))
+            is_asked = head["target"] is not None and measure_of(measure).is_reachable
+            cells.append(Cell(name, column, measure, values, rounds if is_asked else {}))
         commands = {row: tuple(own) for row, own in head["commands"].items()}
         return cls(
             tuple(cells),
@@ -209,7 +211,7 @@ class Comparison(TableResult):
             found = self.difference(cell)
             said = {"row": cell.row, "column": cell.column, "measure": cell.measure, "mean": cell.mean}
             said |= {"deviation": cell.deviation, "seeds": dict(cell.values)}
-            if self.target is not None:
+            if self.target is not None and measure_of(cell.measure).is_reachable:
                 said |= {"rounds": dict(cell.reached), "ratio": self.ratio(cell)}
             if found is not None:
                 said["difference"] = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
@@ -251,12 +253,13 @@ def table(
             first measure, as papers tune a method; which was chosen is in the notes.
         of: ``deployed``, ``global``, ``averaged``, or ``both`` of these as columns.
         last: of how many measured rounds; by default a tenth of each run's, 10 at most.
-        target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these.
+        target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these; of the errors and
+            accuracies among ``measures``.
         baseline: a row; by default FMA's where there is one, else none.
 
     Raises:
         FedscopeError: runs on different data, also of one name; a run without rounds; settings or measures that there
-            are not; a run that is there twice.
+            are not; a target of measures that leave no accuracy; a run that is there twice.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -283,6 +286,8 @@ def table(
     refuse_unknown(asked, [name for entry in gathered.entries for name in entry.curve.values])
     chosen = [measure_of(name) for name in asked or _usual(gathered)]
     _refuse_options(of, last, target)
+    if target is not None:
+        reachable(chosen, target)
     if best_of and not chosen[0].direction:
         raise FedscopeError(
             f"--best-of {' '.join(best_of)} chooses by {chosen[0].name}, of which it is not known whether more or "

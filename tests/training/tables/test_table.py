@@ -283,6 +283,33 @@ def test_a_target_is_reached_in_a_round_and_compared_with_the_baseline(grid: dic
     assert never.text().count("never") == 2
 
 
+@pytest.mark.parametrize("form", ["text", "markdown", "csv", "latex", "typst"])
+def test_only_accuracies_have_a_round_with_the_target(
+    grid: dict[tuple[str, float, int], Run], tmp_path: Path, form: str
+) -> None:
+    runs = [grid[method, 1.0, 0] for method in METHODS]
+    with pytest.raises(
+        FedscopeError, match=r"^target=0\.2 is an accuracy, and test_loss leaves none; ask for an error"
+    ):
+        table(runs, target=0.2, measures="test_loss")
+    both = table(runs, target=0.2, measures=["test_loss", "test_accuracy"])
+    assert "nan" not in both.text(form)
+    assert both.text(form).count("rounds to 20") == (0 if form == "csv" else 1)
+    assert [set(one) & {"rounds", "ratio"} for one in both.findings()["cells"]] == [set(), {"rounds", "ratio"}] * 2
+    both.save(tmp_path / "both")
+    again = Comparison.load(tmp_path / "both")
+    assert again.text(form) == both.text(form)
+    assert again.cells == both.cells
+
+
+def test_what_was_not_measured_has_no_round(grid: dict[tuple[str, float, int], Run]) -> None:
+    """FMA has no averaged model, which is another thing than one that never gets there."""
+    (line,) = (
+        line for line in table([grid["fma", 1.0, 0]], of="both", target=1.0).text().splitlines() if "FMA" in line
+    )
+    assert line.split()[-3:] == ["never", "-", "-"]
+
+
 def test_rows_are_compared_with_fma_where_it_stands_beside_others(grid: dict[tuple[str, float, int], Run]) -> None:
     fma, other = (grid[method, 1.0, 0] for method in METHODS)
     assert [table(runs).baseline for runs in ([fma, other], [other, fma], [fma], [other])] == ["fma", "fma", "", ""]
