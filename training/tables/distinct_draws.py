@@ -49,10 +49,10 @@ def place_runs(
             rounds = _shared(one, other)
             if known and seed_of(one) != seed_of(other):
                 # what says a seed is another draw than what says another, unless both go on from one training
-                both = (one, other) if rounds else ()
+                both = [one, other] if rounds else []
             else:
                 _refuse_same(one, other)
-                both = tuple(entry for entry in (one, other) if known or rounds or seed_of(entry) is None)
+                both = [entry for entry in (one, other) if known or rounds or seed_of(entry) is None]
             for entry in both:
                 alone[id(entry)] = entry.name
                 shares[id(entry)] = max(rounds, shares.get(id(entry), 0))

@@ -44,9 +44,9 @@ def shared_settings(entries: Sequence[TableRun], left_out: Sequence[str]) -> lis
         for entry in own:
             if (family := _family(key, entry)) is not None:
                 families.setdefault(family, []).append(entry)
-        for family in families.values():
-            if _differ(key, family):
-                found.append(SharedSetting(key, tuple(family), all(_has_default(key, entry) for entry in family)))
+        for members in families.values():
+            if _differ(key, members):
+                found.append(SharedSetting(key, tuple(members), all(_has_default(key, entry) for entry in members)))
     return found
 
 
