@@ -123,7 +123,7 @@ class Fakes:
                     fakes.mlflow.append((run, one.key, one.step, one.value, one.timestamp))
 
             def get_metric_history(self, run: str, key: str) -> list[Any]:
-                return [SimpleNamespace(step=one[2]) for one in fakes.mlflow if one[:2] == (run, key)]
+                return [SimpleNamespace(step=one[2], value=one[3]) for one in fakes.mlflow if one[:2] == (run, key)]
 
             def log_artifact(self, run: str, path: str, folder: str) -> None:
                 fakes.artifacts.append(f"{folder}/{Path(path).name}")

@@ -63,6 +63,41 @@ def identities_upto(info: Mapping[str, Any], number: int) -> list[list[Any]]:
     return [*found, [number, identity_of_round(info, number)]]
 
 
+def shared_rounds(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    """Find the last round up to which two runs have all rounds from one training, as two branches of a run have, or a
+    run and its branch; 0 where there is none. Runs that do not branch share none: of copies the files tell.
+
+    Args:
+        one, other: ``run.json`` of each.
+
+    >>> trunk = {"identity": "a"}
+    >>> four, two = ({"identity": name, "branch": {"identities": [[n, "a"]]}} for name, n in (("b", 4), ("c", 2)))
+    >>> shared_rounds(four, two), shared_rounds(trunk, four), shared_rounds(trunk, {"identity": "d"})
+    (2, 4, 0)
+    """
+    shared = 0
+    for last in sorted({last for info in (one, other) for last in _ends(info)}):
+        maker = _maker(one, last)
+        if not maker or maker != _maker(other, last):
+            break
+        shared = last
+    return shared
+
+
+def _ends(info: Mapping[str, Any]) -> list[int]:
+    """List the last rounds that a branch has from each run."""
+    branch = info.get("branch", {})
+    return [int(last) for last, _ in branch.get("identities", ())] or ([int(branch["round"])] if branch else [])
+
+
+def _maker(info: Mapping[str, Any], number: int) -> str:
+    """Return what tells the run that made a round: its identity, or of an earlier fedscope's when it was made."""
+    branch = info.get("branch", {})
+    return identity_of_round(info, number) or str(
+        (branch if number <= branch.get("round", 0) else info).get("created") or ""
+    )
+
+
 def read_identity(file: Any) -> str | None:
     """Read the identity in an open HDF5 file; "" where there is none, None where it is no text of an identity."""
     value = attribute(file, NAME)

@@ -21,7 +21,7 @@ from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 from .measures import USUAL, measure_of, refuse_unknown
 from .result import Curves
-from .run_names import same_data
+from .run_names import other_data, same_data
 
 
 @analysis
@@ -94,7 +94,8 @@ def curves(
 
 
 def _tell_other_data(sources: Sequence[Sequence[Run]]) -> None:
-    """Say of runs that were given side by side that they are on different data; a sweep over data says so itself."""
+    """Say of runs that were given side by side that they are on different data; a sweep over data says so itself, but
+    not that the file of one name has changed meanwhile."""
     for first, second in combinations(sources, 2):
         pairs = [(one, other) for one in first for other in second]
         if pairs and not any(_may_compare(*pair) for pair in pairs):
@@ -102,6 +103,12 @@ def _tell_other_data(sources: Sequence[Sequence[Run]]) -> None:
             names = " and ".join(str(run.info["data"].get("name", "without a name")) for run in (one, other))
             warn_user(f"{one.name} and {other.name} are on different data ({names}), so their numbers do not compare")
             return
+    if changed := other_data([run for own in sources for run in own]):
+        one, other = changed
+        warn_user(
+            f"{one.name} and {other.name} are on different data that are both called {one.info['data'].get('name')}, "
+            "so their numbers do not compare"
+        )
 
 
 def _may_compare(one: Run, other: Run) -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.rounds.run_identity import shared_rounds
 from ...plotting.printed import printed_method
 from .measures import CurveMeasure
 from .run_curve import Curve
@@ -118,7 +120,8 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
 
     Raises:
         FedscopeError: no two runs that differ only in their seed (says what else two of them differ in); two of one
-            seed; a recorded run that says no seed; runs of a band that have no round in common.
+            seed, or with rounds from one training; a recorded run that says no seed; runs of a band that have no round
+            in common.
     """
     groups: dict[str, list[int]] = {}
     for i, run in enumerate(runs):
@@ -127,6 +130,7 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
         raise FedscopeError(_alone(runs))
     for group in groups.values():
         _refuse_one_seed([runs[i] for i in group])
+        _refuse_one_trunk([runs[i] for i in group])
     labels = _labels([[curves[i].run for i in group] for group in groups.values()])
     bands = tuple(
         Band(label, tuple(curves[i] for i in group)) for label, group in zip(labels, groups.values(), strict=True)
@@ -219,6 +223,16 @@ def _refuse_one_seed(group: Sequence[Run]) -> None:
                 f"{seed}, so they are one draw; give one of them"
             )
         known[both_seeds(run)] = run
+
+
+def _refuse_one_trunk(group: Sequence[Run]) -> None:
+    """Branches of one run have one draw of its rounds, whatever their seeds."""
+    for one, other in combinations(group, 2):
+        if rounds := shared_rounds(one.info, other.info):
+            raise FedscopeError(
+                f"--bands: {one.path} and {other.path} have their rounds up to {rounds} from one training, so they are "
+                "no two draws; give one of them, or runs that were trained apart"
+            )
 
 
 def _labels(groups: Sequence[Sequence[str]]) -> list[str]:

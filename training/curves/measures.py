@@ -164,6 +164,21 @@ def measure_of(name: str) -> CurveMeasure:
     raise _unknown(name)
 
 
+def reachable(measures: Sequence[CurveMeasure], target: float) -> list[CurveMeasure]:
+    """Return the measures that leave an accuracy.
+
+    Raises:
+        FedscopeError: there is none.
+    """
+    found = [measure for measure in measures if measure.is_reachable]
+    if not found:
+        raise FedscopeError(
+            f"--target {target:g} is an accuracy, and {' and '.join(measure.name for measure in measures)} leaves "
+            "none; ask for an error or an accuracy too, as --measure test_accuracy"
+        )
+    return found
+
+
 def refuse_unknown(names: Sequence[str], columns: Iterable[str]) -> None:
     """Make sure that each measure is a column that every run has, or one of these.
 

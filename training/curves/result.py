@@ -18,7 +18,7 @@ from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
 from ...results.tables import AGAIN, COUNTS, add_suffix, refuse_cut, row_counts, write_csv
 from .bands import COLUMNS, Band, seeds_of
-from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, refuse_smoothing
+from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, reachable, refuse_smoothing
 from .run_curve import Curve, curve_of
 from .summary import describe_missing, describe_reached, describe_stale, tails
 
@@ -242,13 +242,8 @@ class Curves(TableResult):
         Raises:
             FedscopeError: there is none.
         """
-        found = [measure for measure in map(measure_of, self._told) if measure.is_reachable]
-        if not found:
-            raise FedscopeError(
-                f"--target {self.target:g} is an accuracy, and {' and '.join(self._told)} leaves none; ask for an "
-                "error or an accuracy too, as --measure test_accuracy"
-            )
-        return found
+        assert self.target is not None
+        return reachable([measure_of(name) for name in self._told], self.target)
 
     def findings(self) -> dict[str, Any]:
         """Return the same by measure and run; with bands by what their runs are called together."""

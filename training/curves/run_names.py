@@ -6,7 +6,7 @@ One place for all who ask: ``ls``, ``table``, bands of ``curves`` and reports ca
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,20 @@ def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
     if not one.get("name") or not other.get("name"):
         return None
     return _place(one) == _place(other)
+
+
+def other_data(runs: Sequence[Run]) -> tuple[Run, Run] | None:
+    """Return the first two runs of one ``data.name`` that are on different data, whose file has changed in between;
+    None where there are none, or nothing says it."""
+    kinds: dict[tuple[object, str], Run] = {}
+    for run in runs:
+        data = run.info.get("data", {})
+        kinds.setdefault((settings_of(run).get("data.name"), json.dumps(data, sort_keys=True)), run)
+    for (one_name, _), one in kinds.items():
+        for (name, _), other in kinds.items():
+            if name == one_name and same_data(one.info.get("data", {}), other.info.get("data", {})) is False:
+                return one, other
+    return None
 
 
 def _place(data: Mapping[str, Any]) -> tuple[str, str]:

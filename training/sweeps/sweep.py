@@ -28,6 +28,7 @@ from .by_jobs import refuse_jobs, train_by_jobs
 from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
 from .running import train_sweep
+from .same_data import DataWatch
 from .schedule import RUNS
 from .state import failures_in, rounds_of
 
@@ -177,6 +178,7 @@ def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by:
             plan.write(out)
         plan.write_given(out)
         refuse_untrusted(plan.runs, trusted, out)
+        watcher = DataWatch(out, watcher)
         if by is not None:
             train_by_jobs(plan, out, by, watcher)
         else:

@@ -17,7 +17,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...plotting.printed import printed_words
 from ...results import Table, TableResult, group_rows, number
-from ..curves.measures import CurveMeasure, measure_of, refuse_unknown
+from ..curves.measures import CurveMeasure, measure_of, reachable, refuse_unknown
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
 from .adapter_notes import adapter_notes
@@ -32,6 +32,7 @@ from .notes import (
     notes_on_models,
     notes_on_other_settings,
     notes_on_short_runs,
+    refuse_other_data,
 )
 from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
@@ -48,7 +49,8 @@ class Cell:
     Attributes:
         row, column, measure: where it stands.
         values: by seed the mean of the measure over a run's last measured rounds; errors and accuracies as shares.
-        reached: by seed the first measured round with the target, None where there is none; {} without a target.
+        reached: by seed the first measured round with the target, None where there is none; {} without a target,
+            and of a measure that leaves no accuracy.
     """
 
     row: str
@@ -185,7 +187,8 @@ class Comparison(TableResult):
         for (name, column, measure), own in group_rows(tables[0], "row", "column", "measure").items():
             rounds = {row["seed"]: None if row["reached"] is None else int(row["reached"]) for row in own}
             values = {row["seed"]: float("nan") if row["value"] is None else row["value"] for row in own}
-            cells.append(Cell(name, column, measure, values, rounds if head["target"] is not None else {}))
+            is_asked = head["target"] is not None and measure_of(measure).is_reachable
+            cells.append(Cell(name, column, measure, values, rounds if is_asked else {}))
         commands = {row: tuple(own) for row, own in head["commands"].items()}
         return cls(
             tuple(cells),
@@ -208,7 +211,7 @@ class Comparison(TableResult):
             found = self.difference(cell)
             said = {"row": cell.row, "column": cell.column, "measure": cell.measure, "mean": cell.mean}
             said |= {"deviation": cell.deviation, "seeds": dict(cell.values)}
-            if self.target is not None:
+            if self.target is not None and measure_of(cell.measure).is_reachable:
                 said |= {"rounds": dict(cell.reached), "ratio": self.ratio(cell)}
             if found is not None:
                 said["difference"] = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
@@ -242,19 +245,21 @@ def table(
     Args:
         runs: runs or sweeps, or their folders.
         rows, columns: settings, as ``method`` or ``run.participation``; by default the method, and all others in which
-            the runs differ.
+            the runs differ, but those that go with the method. Of these a note names what methods have in common, as
+            ``client.epochs``.
         measures: columns of ``metrics.csv``, or ``accuracy`` for its error; by default ``test_accuracy``, or the test
             loss of a task without an error.
         best_of: settings of a grid, as ``client.mu``: of every cell the runs of the value with the best mean of the
             first measure, as papers tune a method; which was chosen is in the notes.
         of: ``deployed``, ``global``, ``averaged``, or ``both`` of these as columns.
         last: of how many measured rounds; by default a tenth of each run's, 10 at most.
-        target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these.
+        target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these; of the errors and
+            accuracies among ``measures``.
         baseline: a row; by default FMA's where there is one, else none.
 
     Raises:
-        FedscopeError: runs on different data; a run without rounds; settings or measures that there are not; a run that
-            is there twice.
+        FedscopeError: runs on different data, also of one name; a run without rounds; settings or measures that there
+            are not; a target of measures that leave no accuracy; a run that is there twice.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -271,12 +276,18 @@ def table(
     given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
     gathered = gather(given)
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
-    about_data = notes_on_data(gathered, (*rows, *columns))
+    by_data = "data.name" in gathered.varied or "data.name" in (*rows, *columns)
+    if not by_data:  # before the data become columns by themselves
+        refuse_other_data(gathered.entries, apart=False)
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
+    # a label stands for whatever it was given to; what --best-of chooses from is compared with each other
+    refuse_other_data(gathered.entries, apart=by_data and bool({"data.name", "label"} & {*rows, *columns}))
     asked = [measures] if isinstance(measures, str) else list(measures)
     refuse_unknown(asked, [name for entry in gathered.entries for name in entry.curve.values])
     chosen = [measure_of(name) for name in asked or _usual(gathered)]
     _refuse_options(of, last, target)
+    if target is not None:
+        reachable(chosen, target)
     if best_of and not chosen[0].direction:
         raise FedscopeError(
             f"--best-of {' '.join(best_of)} chooses by {chosen[0].name}, of which it is not known whether more or "
@@ -309,13 +320,13 @@ def table(
         baseline=baseline,
         notes=(
             *choices,
-            *about_data,
+            *notes_on_data(gathered),
             *about_rows(there, row_of),
             *notes_on_cells(gathered, cells),
             *notes_on_models(gathered, chosen, of),
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
             *notes_on_last_numbers(gathered, chosen, of),
-            *notes_on_other_settings(gathered, (*rows, *columns)),
+            *notes_on_other_settings(gathered, (*rows, *columns), best_of),
             *adapter_notes(gathered.entries),
             *notes_on_later_measurements(gathered, chosen),
         ),

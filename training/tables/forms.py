@@ -168,7 +168,7 @@ def _grid(
         known = measure_of(measure)
         shown = printed_words(column, table.attrs.get("columns", ()))
         head.append(escape(", ".join(part for part in (shown, known.label if several or not column else "") if part)))
-        if table.target is not None:
+        if table.target is not None and known.is_reachable:
             head.append(escape(f"rounds to {100 * table.target:g} %"))
             head += [escape(f"{_printed_row(table, table.baseline)}'s over these")] if table.baseline else []
     body = []
@@ -177,7 +177,7 @@ def _grid(
         for column, measure in table.columns_named:
             cell = table.cell(row, column, measure)
             line.append("" if cell is None else wrap(_number(cell, sign, bold, row in table.best(column, measure))))
-            if table.target is not None:
+            if table.target is not None and measure_of(measure).is_reachable:
                 both = ["", ""] if cell is None else _rounds(table, cell, wrap)
                 line += both if table.baseline else both[:1]
         body.append(line)
@@ -211,7 +211,9 @@ def _digits(mean: float) -> str:
 
 
 def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[str]:
-    """Return the round with the target, and the baseline's over it."""
+    """Return the round with the target, and the baseline's over it; nothing where no seed has the measure."""
+    if np.isnan(list(cell.values.values())).all():
+        return ["-", ""]
     there = [round for round in cell.reached.values() if round is not None]
     if len(there) < len(cell.reached):
         some = f"never in {len(cell.reached) - len(there)} of {len(cell.reached)} seeds" if there else "never"

@@ -43,7 +43,8 @@ def _alike(key: str, other: str, entries: Sequence[TableRun]) -> bool:
 
 def unsaid_settings(entries: Sequence[TableRun], said: Sequence[str]) -> list[str]:
     """Settings of data, model and run that go with the method, and so are no column, though they are none of its own:
-    FedProx of 4 rounds next to FMA of 8. A label stands for whatever it was given to.
+    FedProx of 4 rounds next to FMA of 8. A label stands for whatever it was given to. Those that methods have in common
+    are :func:`~fedscope.training.tables.shared_settings.shared_settings`.
 
     Args:
         said: the keys that the table names.
@@ -70,7 +71,7 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> boo
     naming = [name for name in known if name in NAMING]
     if key in NAMING[1:] and "label" not in naming:
         return False
-    if key in FROM_ROUNDS and all(_is_default(key, entry) for entry in entries):
+    if key in FROM_ROUNDS and all(is_default(key, entry) for entry in entries):
         naming.append("run.rounds")
     seen: dict[tuple[str, ...], str] = {}
     for entry in entries:
@@ -80,7 +81,7 @@ def _follows(key: str, known: Sequence[str], entries: Sequence[TableRun]) -> boo
     return True
 
 
-def _is_default(key: str, entry: TableRun) -> bool:
+def is_default(key: str, entry: TableRun) -> bool:
     """Check whether a run has of :data:`FROM_ROUNDS` what nobody gave it, or does not have it."""
     value, rounds = entry.settings.get(key), entry.settings.get("run.rounds")
     return value is None or (isinstance(rounds, int) and value == ceil(FROM_ROUNDS[key] * rounds))

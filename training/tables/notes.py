@@ -17,31 +17,53 @@ from ..curves.summary import describe_stale
 from .asked_model import OF_DEPLOYED, curve_of_model, has_average
 from .code_notes import code_notes
 from .layout import says, unsaid_settings, words_of
+from .shared_settings import SharedSetting, shared_settings
 from .table_runs import Gathered, TableRun
 
 if TYPE_CHECKING:
     from .comparison import Cell
 
 
-def notes_on_data(gathered: Gathered, asked: Sequence[str]) -> list[str]:
-    """Refuse to compare runs on different data unless that was asked for; say where the data are not known.
+def refuse_other_data(entries: Sequence[TableRun], *, apart: bool) -> None:
+    """Refuse to compare runs on different data.
+
+    Args:
+        apart: whether rows or columns are data sets on purpose; then runs of one ``data.name`` alone are compared: a
+            file may have changed since the first of them was trained.
 
     Raises:
         FedscopeError: runs on different data.
     """
-    if "data.name" in asked or "data.name" in gathered.varied:
-        return []
-    kinds: dict[str, TableRun] = {}
-    for entry in gathered.entries:
-        kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
-    for one, other in combinations(kinds.values(), 2):
-        if same_data(one.data, other.data) is False:
-            names = " and ".join(str(entry.data.get("name", "without a name")) for entry in (one, other))
-            were = "recorded as trained" if one.is_recorded or other.is_recorded else "trained"
-            raise FedscopeError(
-                f"{one.name} and {other.name} were {were} on different data ({names}), so their numbers do not "
-                "compare; leave one out, or say so with --columns data.name"
-            )
+    named: dict[object, list[TableRun]] = {}
+    for entry in entries:
+        named.setdefault(entry.settings.get("data.name") if apart else None, []).append(entry)
+    for own in named.values():
+        kinds: dict[str, TableRun] = {}
+        for entry in own:
+            kinds.setdefault(json.dumps(entry.data, sort_keys=True), entry)
+        for one, other in combinations(kinds.values(), 2):
+            if same_data(one.data, other.data) is False:
+                raise FedscopeError(_describe_other_data(one, other))
+
+
+def _describe_other_data(one: TableRun, other: TableRun) -> str:
+    were = "recorded as trained" if one.is_recorded or other.is_recorded else "trained"
+    both = f"{one.name} and {other.name} were {were} on different data"
+    names = [str(entry.data.get("name", "without a name")) for entry in (one, other)]
+    if one.settings.get("data.name") != other.settings.get("data.name"):
+        return (
+            f"{both} ({' and '.join(names)}), so their numbers do not compare; leave one out, or say so with --columns "
+            "data.name"
+        )
+    sums = [str(entry.data.get("sha256") or entry.data.get("file_sha256") or "not said")[:12] for entry in (one, other)]
+    return (
+        f"{both} that are both called {names[0]} (sha256 {sums[0]}... and {sums[1]}...), so their numbers do not "
+        "compare; leave one out, or train both on the same"
+    )
+
+
+def notes_on_data(gathered: Gathered) -> list[str]:
+    """Say where the data are not known."""
     silent = [entry.name for entry in gathered.entries if not entry.data.get("name")]
     if not silent or len(gathered.entries) < 2:
         return []
@@ -78,13 +100,26 @@ def notes_on_last_numbers(gathered: Gathered, measures: Sequence[CurveMeasure], 
     return list(dict.fromkeys(filter(None, notes)))
 
 
-def notes_on_other_settings(gathered: Gathered, said: Sequence[str]) -> list[str]:
-    """Say in which settings rows differ that no row and no column names."""
+def notes_on_other_settings(gathered: Gathered, said: Sequence[str], chosen: Sequence[str] = ()) -> list[str]:
+    """Say in which settings rows differ that no row and no column names.
+
+    Args:
+        said: the keys of rows and columns; chosen: those of which each row has its best value.
+    """
     notes = []
-    for key in unsaid_settings(gathered.entries, said):
+    for key in unsaid_settings(gathered.entries, (*said, *chosen)):
         values = dict.fromkeys(words_of((key,), entry) for entry in gathered.entries if says(entry, key))
         notes.append(f"rows differ in {key}, too: {list_few(values, 5)}; --columns {key} sets them apart")
+    if "label" not in said:
+        notes += map(_describe_shared, shared_settings(gathered.entries, (*said, *chosen)))
     return notes + _silent(gathered)
+
+
+def _describe_shared(one: SharedSetting) -> str:
+    values = list_few(dict.fromkeys(words_of((one.key,), entry) for entry in one.entries), 5)
+    if one.by_default:
+        return f"rows differ in {one.key} by the defaults of their methods: {values}"
+    return f"rows differ in {one.key}, too: {values}; --columns {one.key} sets them apart"
 
 
 def notes_on_later_measurements(gathered: Gathered, measures: Sequence[CurveMeasure]) -> list[str]:

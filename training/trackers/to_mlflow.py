@@ -13,7 +13,7 @@ from typing import Any
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
 from .snapshot import IDENTITY, Snapshot
-from .tracker import explained, refuse_missing
+from .tracker import explained, refuse_missing, refuse_other_numbers
 
 NAME = "mlflow"
 URI = "MLFLOW_TRACKING_URI"
@@ -21,6 +21,7 @@ _REMEDY = (
     f"check {URI}, and for a server that you are logged in (MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
     "MLFLOW_TRACKING_TOKEN)"
 )
+_OTHER = "give another --project, or delete the run in mlflow"
 #: metrics and parameters that a server takes at once
 _MOST, _MOST_PARAMETERS = 1000, 100
 #: letters of a parameter that every version keeps
@@ -30,7 +31,8 @@ _LONGEST = 500
 class MLflow:
     """A run of an experiment of mlflow's.
 
-    It is asked which steps every metric has, and given the others. A figure is an artifact under its name, with its
+    It is asked what every metric has of which step, and given the others. Another value of a step would stand beside
+    the first, so it is refused. A figure is an artifact under its name, with its
     digest in a tag; written again it is the same artifact.
     """
 
@@ -56,8 +58,8 @@ class MLflow:
         here = uri.startswith(("sqlite:", "file:", "/"))
         self.looked_at = f"mlflow ui --backend-store-uri {quoted(uri)}" if here else uri
         self._run = ""
-        #: (tag, round) that are there
-        self._there: set[tuple[str, int]] = set()
+        #: what is there by (tag, round)
+        self._there: dict[tuple[str, int], float] = {}
         self._figures: dict[str, str] = {}
         self._is_complete = False
 
@@ -67,15 +69,16 @@ class MLflow:
         with explained(NAME, self._version, _REMEDY):
             if not self._run:
                 self._open(run)
+            refuse_other_numbers(run, self._there, self.where, _OTHER)
             missing = [
-                (self._metric(tag, value, round(1000 * point.wall), point.round), (tag, point.round))
+                (self._metric(tag, value, round(1000 * point.wall), point.round), ((tag, point.round), value))
                 for point in run.points
                 for tag, value in point.values.items()
                 if (tag, point.round) not in self._there
             ]
             for some in _portions(missing, _MOST):
                 self._client.log_batch(self._run, metrics=[metric for metric, _ in some])
-                self._there |= {place for _, place in some}
+                self._there |= dict(place for _, place in some)
             for picture in run.pictures:
                 tag = _tag_of(picture.name)
                 if self._figures.get(tag) == picture.digest:
@@ -119,7 +122,9 @@ class MLflow:
         for some in _portions(settings, _MOST_PARAMETERS):
             self._client.log_batch(self._run, params=some)
         tags = own.data.metrics
-        self._there = {(tag, one.step) for tag in tags for one in self._client.get_metric_history(self._run, tag)}
+        self._there = {
+            (tag, one.step): one.value for tag in tags for one in self._client.get_metric_history(self._run, tag)
+        }
 
 
 def _tag_of(name: str) -> str:

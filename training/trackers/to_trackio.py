@@ -11,12 +11,13 @@ from typing import Any
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
 from .snapshot import IDENTITY, Picture, Point, Snapshot
-from .tracker import explained, refuse_missing
+from .tracker import explained, refuse_missing, refuse_other_numbers
 
 NAME = "trackio"
 #: where the environment sends what trackio logs
 SPACE, SERVER = "TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"
 _REMEDY = "see that its folder can be written (TRACKIO_DIR), and give the same command again"
+_OTHER = "give another --name or --project, or delete the run in trackio"
 _GROUP = "figures"
 
 
@@ -55,11 +56,14 @@ class Trackio:
         self.looked_at = self._remote or f"trackio show --project {quoted(project)}"
         #: by round, the tags that are there; None before it was asked
         self._there: dict[int, set[str]] | None = None
+        #: what they hold, by (tag, round); nothing of a Space or a server
+        self._numbers: dict[tuple[str, int], Any] = {}
 
     def write(self, run: Snapshot) -> None:
         """Log what is missing, and see that it has come."""
         with explained(NAME, self._version, _REMEDY):
             there = self._there if self._there is not None else self._ask(run)
+            refuse_other_numbers(run, self._numbers, self.where, _OTHER)
             points, pictures = _missing(run, there)
             if not points and not pictures:
                 self._there = there
@@ -116,6 +120,7 @@ class Trackio:
                     there[-1].add(f"{tag} {dict(value).get('caption')}")
                 else:
                     there[int(row["step"])].add(tag)
+                    self._numbers[tag, int(row["step"])] = value
         return there
 
     def _image(self, picture: Picture, folder: str) -> Any:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
-from typing import Protocol
+from math import isclose, isfinite
+from numbers import Real
+from typing import Any, Protocol
 
 from ...checkpoints import FedscopeError
+from ..curves.tags import tag_of
 from .snapshot import Snapshot
 
 #: the versions with which all of this was tested
 TESTED = {"trackio": "0.43", "wandb": "0.31", "mlflow": "3.17"}
+#: by which a store may change a number: a server's database may hold 32 bits
+_ROUNDING = 1e-6
+#: the same training takes another time when it is done again
+_CLOCK = tag_of("seconds")
 
 
 class Tracker(Protocol):
@@ -37,6 +44,28 @@ def refuse_missing(name: str) -> FedscopeError:
     return FedscopeError(
         f'--to {name} takes {name}, which is not installed; install it: pip install "fedscope[{name}]"'
     )
+
+
+def refuse_other_numbers(run: Snapshot, there: Mapping[tuple[str, int], Any], where: str, remedy: str) -> None:
+    """Refuse to go on in a record whose numbers are not those of the run any more: ``measure --force`` replaces a run's
+    numbers, and a tracker keeps what it was given.
+
+    Args:
+        there: by tag and round what the tracker has; what is not finite is not compared, as not every store keeps it.
+
+    Raises:
+        FedscopeError: names one of them, and both values.
+    """
+    for point in run.points:
+        for tag, value in point.values.items():
+            old = there.get((tag, point.round))
+            if tag == _CLOCK or not isinstance(old, Real) or not isfinite(old) or not isfinite(value):
+                continue
+            if not isclose(old, value, rel_tol=_ROUNDING, abs_tol=_ROUNDING):
+                raise FedscopeError(
+                    f"{where} has {tag} = {float(old):.6g} of round {point.round}, and the run now has {value:.6g}: it "
+                    f"was measured anew since, and a tracker keeps what it was given; {remedy}"
+                )
 
 
 @contextmanager

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from fedscope.checkpoints import FedscopeError, Run, WriterLock
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, WriterLock
 from fedscope.training import Config, Setup, Sweep, merge, sweep, train_plan
 from fedscope.training.config.sources import stored_tables, with_place
 from fedscope.training.jobs.progress import Progress
@@ -531,8 +533,6 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
 def test_relative_paths_begin_where_the_sweep_was_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_digits: None
 ) -> None:
-    import numpy as np
-
     from fedscope.training import load_data
 
     (tmp_path / "first").mkdir()
@@ -548,6 +548,42 @@ def test_relative_paths_begin_where_the_sweep_was_begun(
     assert dict(made.failures) == {}
     assert made.runs[0].config is not None
     assert made.runs[0].config["data"]["name"] == f"npz:{tmp_path / 'first' / 'own.npz'}"
+
+
+def test_a_data_set_that_changed_between_two_stops_is_said_and_makes_no_mean(tmp_path: Path, few_digits: None) -> None:
+    from fedscope import curves
+    from fedscope.training import load_data, table
+
+    data = load_data("digits")
+    arrays: Mapping[str, Any] = {name: getattr(data, name) for name in ("x_train", "y_train", "x_test", "y_test")}
+    for name in "ab":
+        np.savez(tmp_path / f"{name}.npz", **{**arrays, "x_test": arrays["x_test"] * (1 if name == "a" else 2)})
+    names = [f"npz:{tmp_path / name}.npz" for name in "ab"]
+    plan = plan_sweep(Setup(), [[{"data.name": name} for name in names]], (0, 1), SMALL)
+    out = tmp_path / "out"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        made = train_plan(plan, out)
+        assert [len(cell.values) for cell in table(made).cells] == [2, 2]
+        curves(made)
+    with pytest.raises(FedscopeError, match=r"on different data .* do not compare"):
+        table(made, best_of=["data.name"])  # a choice compares them
+    shutil.rmtree(out / "runs" / plan.runs[1].name)
+    np.savez(tmp_path / "a.npz", **{**arrays, "x_train": arrays["x_train"] + 1})
+    one, other = (out / "runs" / plan.runs[i].name for i in (0, 1))
+    with pytest.warns(FedscopeWarning, match="on other data") as told:
+        made = train_plan(plan, out)
+    assert [str(one.message) for one in told] == [
+        f"{other} was trained on other data than {one}, though both have data.name = {names[0]}: it has changed in "
+        f"between; move the runs on one of the two elsewhere, and sweep --resume {out} trains them again"
+    ]
+    with pytest.warns(FedscopeWarning, match="on other data"):
+        train_plan(plan, out)  # which trains nothing
+    with pytest.raises(FedscopeError, match=rf"{one.name} and {other.name} were trained .* both called {names[0]} "):
+        table(made)
+    both = f"{one.name} and {other.name} are on different data that are both called {names[0]}, so"
+    with pytest.warns(FedscopeWarning, match=both):
+        curves(made)
 
 
 def test_a_path_is_a_value() -> None:

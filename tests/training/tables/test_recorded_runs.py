@@ -178,6 +178,31 @@ def test_data_are_the_same_by_what_is_known_of_them(tmp_path: Path) -> None:
         assert same_data({}, known) is same_data(known, {}) is None
 
 
+@pytest.mark.parametrize("asked", [{"columns": ["data.name"]}, {"rows": ["data.name"]}])
+def test_data_of_one_name_are_compared_in_every_table(tmp_path: Path, asked: dict[str, Any]) -> None:
+    """Arrays of a loop all have one name, and a cell of that name is of one data set."""
+
+    def loop(name: str, value: float, **named: Any) -> Run:
+        data = np.full((4, 2), value, np.float32), np.array([0, 1, 0, 1])
+        return recorded(tmp_path / name, 0.5, method="My", data=data, **named)
+
+    same = [loop("a", 0.0, seed=0), loop("b", 0.0, seed=1)]
+    digits = recorded(tmp_path / "d", 0.25, method="My", data="digits", seed=0)
+    found = table([*same, digits], last=1, **asked)
+    assert sorted(len(cell.values) for cell in found.cells) == [1, 2]
+    other = loop("c", 1.0, seed=2)
+    sums = [run.info["data"]["sha256"][:12] for run in (same[0], other)]
+    why = (
+        rf"a and c were recorded .*both called arrays \(sha256 {sums[0]}\.\.\. and {sums[1]}\.\.\.\), so their numbers"
+    )
+    for given in ([*same, other], [*same, digits, other]):
+        with pytest.raises(FedscopeError, match=why):
+            table(given, last=1, **asked)
+    unknown = recorded(tmp_path / "u", 0.5, method="My", seed=2)
+    notes = table([*same, unknown], last=1, **asked).notes
+    assert "u does not say on which data; whether all are of the same is not known" in notes
+
+
 def test_a_run_without_settings_is_not_called_fma(trained: dict[int, Run], tmp_path: Path) -> None:
     shutil.copytree(trained[0].path, tmp_path / "bare")
     info = json.loads((tmp_path / "bare" / "run.json").read_text(encoding="utf-8"))

@@ -8,8 +8,10 @@ import re
 import shutil
 import statistics
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,17 +23,20 @@ from scipy.stats import ttest_rel
 
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.io.visible_text import visible
+from fedscope.checkpoints.rounds.run_identity import shared_rounds
 from fedscope.plotting.printed import printed_method
 from fedscope.results.csv_cells import text_of
-from fedscope.training import Comparison, Config, table, train
+from fedscope.training import Comparison, Config, Curves, branch, merge, preset, table, train
 from fedscope.training.curves.measures import measure_of
 from fedscope.training.curves.run_curve import Curve
 from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.asked_model import curve_of_model
+from fedscope.training.tables.distinct_draws import Placed, about_rows
 from fedscope.training.tables.forms import in_latex, in_typst
 from fedscope.training.tables.layout import FROM_ROUNDS, varied_settings, words_of
+from fedscope.training.tables.notes import notes_on_other_settings
 from fedscope.training.tables.statistics import paired_difference
-from fedscope.training.tables.table_runs import TableRun
+from fedscope.training.tables.table_runs import Gathered, TableRun
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
 
@@ -209,6 +214,62 @@ def test_equal_differences_of_shares_are_alike_in_spite_of_their_last_bits(other
     assert apart.p < 1e-6, "a difference of 1e-9 is one"
 
 
+def test_branches_of_one_run_are_no_seeds(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
+    """Their first rounds are one draw: a deviation over them is none over seeds, and a band has the width 0 there."""
+    trunk, apart = grid["fma", 1.0, 0], grid["fma", 1.0, 1]
+    five, six = (branch(trunk, 2, {"run": {"seed": seed}}, tmp_path / f"of-{seed}") for seed in (5, 6))
+    assert column(five, "test_loss")[:2] == column(six, "test_loss")[:2] == column(trunk, "test_loss")[:2]
+    for pair in ([five, six], [trunk, five]):
+        found = table(pair, last=1)
+        names = [run.name for run in pair]
+        assert found.rows_named == tuple(f"fma ({name})" for name in names)
+        assert all(np.isnan(cell.deviation) for cell in found.cells)
+        assert found.notes[0].startswith(f"{', '.join(names)} have their rounds up to 2 from one training, so they are")
+        beside = table([apart, *pair], last=1)
+        assert beside.rows_named == ("fma", *found.rows_named)
+    with pytest.raises(FedscopeError, match=r"of-5 and .*of-6 have their rounds up to 2 from one training, so"):
+        Curves.of([five, six], bands=True)
+    # branches of two runs are two draws
+    seven = branch(apart, 2, {"run": {"seed": 7}}, tmp_path / "of-7")
+    found = table([five, seven], last=1)
+    assert [len(cell.values) for cell in found.cells] == [2]
+    assert not any("one training" in note for note in found.notes)
+    # a method that goes on from each seed's run is compared with it as its own seed
+    others = [branch(grid["fma", 1.0, seed], 2, preset("fedprox"), tmp_path / f"prox-{seed}") for seed in (0, 1)]
+    found = table([trunk, apart, *others], last=1)
+    assert [len(cell.values) for cell in found.cells] == [2, 2]
+    assert not any("one training" in note for note in found.notes)
+
+
+def test_pairs_over_crossed_seeds_are_said() -> None:
+    """The branch of seed 0 has the seed 1 and the other way round: both differences have both runs' first rounds."""
+
+    def placed(row: str, seed: int, **info: Any) -> Placed:
+        run: Any = SimpleNamespace(info=info)
+        one = replace(entry(method=row), name=f"{row}-{seed}", seed=(seed, seed), run=run)
+        return Placed(one, row, "", str(seed))
+
+    def of(row: str, seed: int, trunk: int) -> Placed:
+        return placed(row, seed, identity=f"{row}{seed}", branch={"identities": [[3, f"a{trunk}"]]})
+
+    first = [placed("a", seed, identity=f"a{seed}") for seed in (0, 1)]
+    assert about_rows([*first, of("b", 0, 0), of("b", 1, 1)], lambda one: str(one.settings["method"])) == []
+    crossed = about_rows([*first, of("b", 0, 1), of("b", 1, 0)], lambda one: str(one.settings["method"]))
+    assert len(crossed) == 1
+    assert crossed[0].startswith("a-0 and b-1 have their rounds up to 3 from one training and other seeds, so differ")
+    # without a second pair there is no test
+    assert about_rows([first[0], of("b", 0, 1), of("b", 1, 0)], lambda one: str(one.settings["method"])) == []
+
+
+def test_rounds_of_one_training_are_known_without_identities() -> None:
+    """As an earlier fedscope left them: when the run was made from which others go on."""
+    trunk = {"created": "monday"}
+    four, two = ({"created": "later", "branch": {"created": "monday", "round": last}} for last in (4, 2))
+    assert shared_rounds(four, two) == shared_rounds(trunk, two) == 2
+    assert shared_rounds(trunk, four) == 4
+    assert shared_rounds({"created": "tuesday"}, four) == shared_rounds(trunk, trunk) == shared_rounds({}, {}) == 0
+
+
 def test_a_target_is_reached_in_a_round_and_compared_with_the_baseline(grid: dict[tuple[str, float, int], Run]) -> None:
     runs = [grid[method, 1.0, 0] for method in METHODS]
     best = {run.name: 1 - np.minimum.accumulate(column(run, "test_error")) for run in runs}
@@ -220,6 +281,33 @@ def test_a_target_is_reached_in_a_round_and_compared_with_the_baseline(grid: dic
     never = table(runs, target=1.0)
     assert all(np.isnan(cell.round) for cell in never.cells)
     assert never.text().count("never") == 2
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "csv", "latex", "typst"])
+def test_only_accuracies_have_a_round_with_the_target(
+    grid: dict[tuple[str, float, int], Run], tmp_path: Path, form: str
+) -> None:
+    runs = [grid[method, 1.0, 0] for method in METHODS]
+    with pytest.raises(
+        FedscopeError, match=r"^target=0\.2 is an accuracy, and test_loss leaves none; ask for an error"
+    ):
+        table(runs, target=0.2, measures="test_loss")
+    both = table(runs, target=0.2, measures=["test_loss", "test_accuracy"])
+    assert "nan" not in both.text(form)
+    assert both.text(form).count("rounds to 20") == (0 if form == "csv" else 1)
+    assert [set(one) & {"rounds", "ratio"} for one in both.findings()["cells"]] == [set(), {"rounds", "ratio"}] * 2
+    both.save(tmp_path / "both")
+    again = Comparison.load(tmp_path / "both")
+    assert again.text(form) == both.text(form)
+    assert again.cells == both.cells
+
+
+def test_what_was_not_measured_has_no_round(grid: dict[tuple[str, float, int], Run]) -> None:
+    """FMA has no averaged model, which is another thing than one that never gets there."""
+    (line,) = (
+        line for line in table([grid["fma", 1.0, 0]], of="both", target=1.0).text().splitlines() if "FMA" in line
+    )
+    assert line.split()[-3:] == ["never", "-", "-"]
 
 
 def test_rows_are_compared_with_fma_where_it_stands_beside_others(grid: dict[tuple[str, float, int], Run]) -> None:
@@ -269,6 +357,74 @@ def test_a_method_s_own_settings_are_no_columns(tmp_path: Path) -> None:
     note = "rows differ in run.rounds, too: rounds 4, rounds 2; --columns run.rounds sets them apart"
     assert note in table([plain, short]).notes
     assert note not in table([plain, short], columns="run.rounds").notes
+
+
+def test_what_methods_have_in_common_is_said_where_it_differs(tmp_path: Path) -> None:
+    """Two epochs of FMA beside one of FedProx: the epochs follow from the method, and are no part of it."""
+    prox = train(settings("fma", 1.0, 0, client={"method": "fedprox"}), tmp_path / "prox")
+    longer = train(settings("fma", 1.0, 0, client={"epochs": 2}), tmp_path / "longer")
+    found = table([longer, prox])
+    assert found.columns_named == (("", "test_accuracy"),), "a table as before"
+    note = "rows differ in client.epochs, too: epochs 2, epochs 1; --columns client.epochs sets them apart"
+    assert [one for one in found.notes if one.startswith("rows differ")] == [note]
+    asked = table([longer, prox], columns=["client.epochs"])
+    assert [column for column, _ in asked.columns_named] == ["epochs 2", "epochs 1"]
+    assert not [one for one in asked.notes if one.startswith("rows differ")]
+
+
+def configured(method: str, **tables: Mapping[str, Any]) -> TableRun:
+    """A run that is nothing but its whole configuration."""
+    tables = Config.read(merge(preset(method), tables)).tables()
+    flat = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
+    return replace(entry(), settings={"method": method_of_tables(tables), **flat})
+
+
+@pytest.mark.parametrize(
+    ("runs", "notes"),
+    [
+        ([configured("fma"), configured("fedprox"), configured("scaffold")], []),
+        # what both have by default is said as such, and what one was given is not
+        (
+            [configured("fma"), configured("mime")],
+            [
+                "rows differ in client.momentum by the defaults of their methods: momentum 0.9, momentum 0",
+                "rows differ in client.optimiser by the defaults of their methods: optimiser sgd, optimiser momentum",
+            ],
+        ),
+        (
+            [configured("fma", client={"clip": 1.0}), configured("fedgen")],
+            ["rows differ in client.clip, too: clip 1, clip 10; --columns client.clip sets them apart"],
+        ),
+        ([configured("fma", client={"clip": 10.0}), configured("fedgen")], []),
+        # settings of one name are one setting only where the methods have it from one class
+        ([configured("fedcm"), configured("feddyn")], []),
+        ([configured("fedcm", client={"alpha": 0.5}), configured("feddyn")], []),
+        (
+            [configured("fedadam", server={"lr": 0.1}), configured("fedyogi")],
+            ["rows differ in server.lr, too: lr 0.1, lr 0.01; --columns server.lr sets them apart"],
+        ),
+        (
+            [configured("fma", server={"weighting": "uniform"}), configured("fedadam")],
+            [
+                "rows differ in server.weighting, too: weighting uniform, weighting samples; --columns "
+                "server.weighting sets them apart"
+            ],
+        ),
+    ],
+)
+def test_settings_are_shared_where_one_class_gives_them(runs: list[TableRun], notes: list[str]) -> None:
+    assert notes_on_other_settings(Gathered(tuple(runs)), ("method", "average.method")) == notes
+    assert notes_on_other_settings(Gathered(tuple(runs)), ("label",)) == [], "a label stands for all of them"
+    keys = [note.split()[3].rstrip(",") for note in notes]
+    assert notes_on_other_settings(Gathered(tuple(runs)), ("method",), keys) == [], "it was chosen, and that is said"
+
+
+def test_no_code_of_a_runs_file_is_imported_for_its_defaults() -> None:
+    """Of a method that is not fedscope's what all methods have is compared, with the defaults of all."""
+    own = configured("fma", client={"epochs": 2})
+    own = replace(own, settings={**own.settings, "method": "x", "client.method": "nowhere:Mine", "client.mu": 3.0})
+    (note,) = notes_on_other_settings(Gathered((own, configured("fedprox"))), ("method",))
+    assert note.startswith("rows differ in client.epochs, too: epochs 2, epochs 5;")
 
 
 def test_methods_and_averages_are_rows_unless_every_method_has_every_average(tmp_path: Path) -> None:

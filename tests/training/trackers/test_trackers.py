@@ -173,6 +173,54 @@ def test_numbers_that_were_measured_later_come_later(fakes: Fakes) -> None:
     assert fakes.trackio[4:] == [("ima", t, {"training/train_loss": 3.0}) for t in range(1, 5)]
 
 
+@pytest.mark.parametrize("to", ["trackio", "mlflow"])
+def test_numbers_that_were_replaced_are_refused(fakes: Fakes, to: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As by ``measure --force``: a tracker keeps what it was given, and a curve of both is of no run."""
+    figure("plane")
+    fedscope.export_metrics("ima", to)
+    before, figures = points(fakes, to), len(fakes.artifacts)
+    shutil.rmtree("ima")
+    recorded("ima", *ROWS[:2], {**ROWS[2], "test_error": 0.4, "train_loss": 3.0}, *ROWS[3:], planned=4)
+    figure("other")
+    remedy = {
+        "trackio": "give another --name or --project, or delete the run in trackio",
+        "mlflow": "give another --project, or delete the run in mlflow",
+    }
+    said = refused("ima", "--to", to, capsys=capsys)
+    assert said.startswith(f"run ima of {to}'s ")
+    assert "test_error = 0.166667 of round 3, and the run now has 0.4: it was measured anew since" in said
+    assert said.endswith(f"; {remedy[to]}")
+    assert points(fakes, to) == before, "nothing has come beside it"
+    assert len(fakes.artifacts) == figures
+
+
+@pytest.mark.parametrize("to", ["trackio", "mlflow"])
+def test_what_a_store_rounds_and_how_long_a_round_took_are_no_other_numbers(fakes: Fakes, to: str) -> None:
+    fedscope.export_metrics("ima", to)
+    before = points(fakes, to)
+    shutil.rmtree("ima")
+    again = [{name: value * (1 + 1e-8) for name, value in row.items()} | {"seconds": 9.0} for row in ROWS]
+    recorded("ima", *again, planned=4)
+    fedscope.export_metrics("ima", to)
+    assert points(fakes, to) == before
+
+
+@pytest.mark.parametrize("to", ["trackio", "mlflow"])
+def test_numbers_that_are_replaced_while_it_follows_are_refused(
+    fakes: Fakes, to: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree("ima")
+    recorded("ima", *ROWS[:2], planned=4)
+
+    def replaced() -> None:
+        shutil.rmtree("ima")
+        recorded("ima", ROWS[0], {**ROWS[1], "test_loss": 0.75}, planned=4)
+
+    at_each_look(monkeypatch, [replaced])
+    with pytest.raises(FedscopeError, match=r"test_loss = 0\.5 of round 2, and the run now has 0\.75: it was measured"):
+        fedscope.export_metrics("ima", to, follow=True)
+
+
 def test_nothing_leaves_this_machine_unless_the_user_has_said_so(
     fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

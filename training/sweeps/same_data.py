@@ -1,0 +1,56 @@
+"""Whether the runs of a sweep that name one data set were trained on one: its file may change between two stops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.shell_words import quoted
+from ...checkpoints.io.warn_user import warn_user
+from ..curves.run_names import other_data, settings_of
+from ..jobs.progress import Progress
+from .schedule import RUNS
+
+
+class DataWatch(Progress):
+    """Passes progress on, and warns of each run that is complete and on other data than an earlier one of the same
+    ``data.name``: a table refuses both in one cell."""
+
+    def __init__(self, folder: Path, progress: Progress | None) -> None:
+        self._folder, self._progress = folder, progress or Progress()
+        #: by ``data.name`` the first run that is complete
+        self._first: dict[object, Run] = {}
+
+    def begin(self, complete: Sequence[str]) -> None:
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
+        self._progress.begin(complete)
+        for name in complete:
+            self._look(name)
+
+    def advance(self, done: int, of: int) -> None:
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
+        self._progress.advance(done, of)
+
+    def ended(self, name: str, failure: str | None) -> None:
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
+        self._progress.ended(name, failure)
+        if failure is None:
+            self._look(name)
+
+    def note(self, sentence: str) -> None:
+        """See :class:`~fedscope.training.jobs.progress.Progress`."""
+        self._progress.note(sentence)
+
+    def _look(self, name: str) -> None:
+        try:
+            run = Run.open(self._folder / RUNS / name)
+            first = self._first.setdefault(settings_of(run).get("data.name"), run)
+        except FedscopeError:  # which who reads it says
+            return
+        if other_data([first, run]):
+            warn_user(
+                f"{run.path} was trained on other data than {first.path}, though both have data.name = "
+                f"{run.info['data']['name']}: it has changed in between; move the runs on one of the two elsewhere, "
+                f"and sweep --resume {quoted(self._folder)} trains them again"
+            )
