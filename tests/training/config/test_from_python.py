@@ -10,7 +10,9 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.config.from_python import config_from, nested_tables
+from fedscope.training.config.from_python import config_from, config_with, nested_tables
+from fedscope.training.config.sources import Setup
+from fedscope.training.settings.registry import preset
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -72,3 +74,42 @@ def test_what_is_given_is_not_changed() -> None:
     given = {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}
     assert nested_tables(given)["run"] == {"rounds": 3}
     assert given == {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}
+
+
+@pytest.mark.parametrize("method", ["fedprox", "scaffold", "fedadam", "swa", "fma"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"run": {"rounds": 80}},
+        {"average": {"method": "ima", "start": 4, "window": 2}, "client": {"lr": 0.03}, "run": {"rounds": 80}},
+        {"client": {"method": "feddyn", "alpha": 0.3}, "server": {"method": "feddyn"}, "run": {"rounds": 80}},
+        {"server": {"method": "fedavgm", "momentum": 0.5}, "average": {"method": "wima"}},
+    ],
+)
+def test_a_method_replaces_that_of_a_configuration_as_on_the_command_line(given: dict[str, Any], method: str) -> None:
+    wanted = Setup("", given).config(method, {"client": {"epochs": 2}})
+    chosen = {section: name["method"] for section, name in preset(method).items()}
+    for config in (fedscope.Config.read(given), given):
+        made = config_with(config, {"method": method, "epochs": 2})
+        assert {section: made.tables()[section]["method"] for section in chosen} == chosen
+        assert made == wanted
+
+
+def test_single_methods_count_more_than_a_method_and_it_more_than_a_configuration() -> None:
+    config = fedscope.Config.read({"client": {"method": "fedprox", "mu": 0.3}, "average": {"method": "ima"}})
+    assert config_with(config, {"method": "fedadam", "average": "wima"}).title() == "fedadam-wima"
+    assert config_with(config, {"client": "scaffold"}).title() == "scaffold-ima"
+    # settings of a method that the keyword chooses again, or that the tables have without its name
+    assert config_with(config, {"method": "fedprox"}).tables()["client"]["mu"] == 0.3
+    assert config_with({"client": {"mu": 0.3}}, {"method": "fedprox"}).tables()["client"]["mu"] == 0.3
+
+
+def test_a_sweep_takes_a_configuration_and_varies_methods(tmp_path: Path) -> None:
+    config = fedscope.Config.read(SMALL)
+    made = fedscope.sweep({"method": ["fma", "fedavgm"]}, config=config, out=tmp_path / "sweep")
+    assert [run.config["server"]["method"] for run in made.runs] == ["fma", "fedavgm"]
+    assert all(run.config["data"] == config.tables()["data"] for run in made.runs)
+    with pytest.raises(
+        FedscopeError, match=r"method='fedprox' is no setting of all runs: .*\{\"method\": \['fedprox'\]"
+    ):
+        fedscope.sweep({"run.seed": [1]}, method="fedprox", out=tmp_path / "other")
