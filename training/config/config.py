@@ -24,6 +24,7 @@ from ..settings.registry import (
     RegistryGroup,
     canonical,
     find,
+    halves,
     is_known,
     method_name,
     names,
@@ -145,13 +146,15 @@ class Config:
         }
 
     def title(self) -> str:
-        """A short name for a run: the methods that are not the plain ones, ``fma`` if all are.
+        """A short name for a run: the methods that are not the plain ones, ``fma`` if all are, and beside a half of a
+        method the plain one that it goes with.
 
-        >>> Config.read({"average": {"method": "ima"}}).title()
-        'ima'
+        >>> Config.read({"average": {"method": "ima"}}).title(), Config.read({"server": {"method": "feddyn"}}).title()
+        ('ima', 'sgd-feddyn')
         """
-        plain = {default for _, _, default in METHOD_SECTIONS.values()}
-        chosen = dict.fromkeys(short_name(method_name(method)) for method in (self.client, self.server, self.average))
+        both = halves(method_name(self.client), method_name(self.server))
+        plain = {default for _, _, default in METHOD_SECTIONS.values()} if len(both) == 1 else {"none"}
+        chosen = dict.fromkeys(short_name(name) for name in (*both, method_name(self.average)))
         return "-".join(name for name in chosen if name not in plain) or "fma"
 
     def on(self, device: str, data: str) -> Config:
