@@ -86,7 +86,8 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
     """Return a configuration with what single keywords lay over it.
 
     Args:
-        config: as :func:`config_from` takes it; None for none.
+        config: as :func:`config_from` takes it; None for none. Defaults that depend on settings that keywords change
+            follow them, see :meth:`~fedscope.training.config.config.Config.asked`.
         keywords: see :func:`tables_of_keywords`; and ``method``, which replaces the client, server and average of the
             configuration, as ``--method`` those of a file. Settings of those that it replaces are dropped, see
             :func:`~fedscope.training.config.config.merge`.
@@ -102,7 +103,7 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
     given = {name: value for name, value in keywords.items() if value is not None}
     if not given and isinstance(config, Config):
         return config
-    tables = config.tables() if isinstance(config, Config) else nested_tables(config or {})
+    tables = config.asked() if isinstance(config, Config) else nested_tables(config or {})
     method = {METHOD: given.pop(METHOD)} if METHOD in given else {}
     if isinstance(method.get(METHOD), str):
         method[METHOD] = typed_method(method[METHOD], "--method")

@@ -137,7 +137,7 @@ def sweep(
         )
     stored: Mapping[str, Mapping[str, Any]] = {}
     if isinstance(config, Config):
-        stored = config.tables()
+        stored = config.asked()
     elif config is not None:
         stored = dict(config) if isinstance(config, Mapping) else stored_tables(Path(config))
     if isinstance(axes, str):
