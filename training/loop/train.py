@@ -75,7 +75,7 @@ def train(
     Args:
         config: a :class:`fedscope.Config`, or plain settings: ``{"run": {"rounds": 2}}``, ``{"run.rounds": 2}``, with
             ``"method": "ima"`` as of ``--method``, and FMA without one; written into the run, resolved. Defaults that
-            depend on single settings follow these: IMA's start that nobody gave ``rounds``.
+            depend on others follow single settings, as IMA's start ``rounds``.
         settings: single ones, which count more: ``method``, ``clients``, ``participation``, ``rounds``, ``epochs``,
             ``batch``, ``lr``, ``seed`` and ``device``; and ``client``, ``server``, ``average``, ``model``, ``data``,
             ``partition`` and ``optimiser``, each a name or the thing itself: ``server=FedX(beta=0.9)``, a class or a

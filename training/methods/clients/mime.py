@@ -112,7 +112,8 @@ class MIME(Mimicry):
     The form is the Mime paper's, with (1 − β) before g: at the same rate its steps are 1 − β times as long as those of
     heavy-ball momentum v ← βv + g, which the other methods' ``momentum`` is. Compare at lr/(1 − β).
 
-    Karimireddy et al., 2020. The server averages, as FMA does. Adam keeps v [P] beside m and sends it, too.
+    Karimireddy et al., 2020. The server averages, as FMA does. Adam keeps v [P] beside m and sends it, too; a branch
+    from ``momentum`` to ``adam`` goes on with m, and with v = 0.
 
     Raises:
         FedscopeError: ``momentum`` is not 0, when settled with the configuration.
