@@ -347,7 +347,7 @@ class Federation:
 def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:
     """Compute the clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone.
 
-    With the weights of a server that chooses among clients, of those that it has chosen.
+    With the weights of a server that has some of its own (greedy, checkpoints), those of its clients.
     """
     no_parameters = np.empty((len(clients), 0), clients.layout.dtype)
     only_buffers = Weights(clients.layout, no_parameters, clients.buffers)

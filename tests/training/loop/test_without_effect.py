@@ -19,7 +19,7 @@ pytestmark = pytest.mark.same_elsewhere
 #: by section and key, another value than the default
 OTHER = {
     **{("average", "explore_decay"): 0.1, ("average", "explore_low"): 1e-4, ("average", "explore_high"): 0.04},
-    **{("client", "beta2"): 0.9, ("client", "tau"): 0.01},
+    **{("server", "beta"): 0.5, ("client", "beta2"): 0.9, ("client", "tau"): 0.01},
 }
 
 
@@ -38,8 +38,9 @@ def conditional() -> list[tuple[str, str, Any]]:
 def test_every_such_setting_is_told_beside_every_value_with_which_it_does_nothing() -> None:
     asked = conditional()
     assert {(section, key.name) for section, _, key in asked} == set(OTHER)
-    assert {name for _, name, _ in asked} == {"ima", "mime", "mimelite"}
+    assert {name for _, name, _ in asked} == {"checkpoints", "ima", "mime", "mimelite"}
     choices = {"explore": ("exp", "const", "cyclic", "triangle", "epochs", "stage", "none")}
+    choices["shape"] = ("uniform", "linear", "cosine", "minus_sqrt", "ema")
     choices["optimiser"] = ("momentum", "adam")
     for section, name, key in asked:
         other, *counts = key.metadata["only_with"]
