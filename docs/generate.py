@@ -185,9 +185,10 @@ same row; they agree with the published numbers where a paper gives one."""
 
 STATISTICS = """\
 The running means and variances of **BatchNorm** (`resnet18`, `resnet34`, a network of your own) are not parameters, \
-and no method steps along them. Every server averages the statistics of a round's clients with p. Averages over rounds \
-(IMA, WIMA, SWA) average them like the weights. Counts of batches are not averaged: they come from the client with \
-most samples, or from the newest round.
+and no method steps along them. A server averages the statistics of a round's clients with p. `greedy` and \
+`checkpoints`, which weigh clients in their own way, do so with these weights. Averages over rounds (IMA, WIMA, SWA) \
+average them like the weights. Counts of batches are not averaged: they come from the client with most samples (there \
+with the greatest weight), or from the newest round.
 
 Analyses that average models average their statistics too: `theory`, `decompose`, `explain`, `subsets` and \
 `reaggregate`. The last four say so next to their numbers. So an average is measured with the mean of its members' \

@@ -24,13 +24,17 @@ def method_of(name: str) -> str:
 
     >>> method_of("fedprox-seed0"), method_of("FMA (FedAvg)"), method_of("ima@40/client-3"), method_of("mine_s1")
     ('fedprox', 'fma', 'ima', 'mine')
+    >>> method_of("sgd+feddyn"), method_of("feddyn+fma"), method_of("sgd")
+    ('feddyn', 'feddyn', 'fma')
     """
     run = name.rpartition("@")[0] or name
     words = [word for word in re.split(r"[^a-z0-9]+", run.lower()) if word]
     for several in (name for name in (*_METHODS, *_OTHERS) if "-" in name):
         if f"-{several}-" in f"-{'-'.join(words)}-":
             return _OTHERS.get(several, several)
-    for word in words:
+    for word in sorted(
+        words, key=lambda word: word == "sgd"
+    ):  # plain clients, which any server has, name no method beside another
         if (known := _OTHERS.get(word, word)) in _METHODS:
             return known
     own = [word for word in words if not re.fullmatch(r"(seed|s)\d+", word)]

@@ -18,7 +18,7 @@ from ...training.local.engine import Engine
 from ...training.local.local_training import LocalTask
 from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
-from ...training.loop.state import RunMemory, last_participations
+from ...training.loop.state import RunMemory, going_on, last_participations
 from ...training.own_calls import ask
 from ...training.settings.missing_code import is_given
 from .. import CohortDraws
@@ -104,14 +104,18 @@ class Replayer:
         config, start = federation.config, round_.read("start")
         first = ask(config.client, config.client.begin, start, federation.facts)
         # What is sent in a method's first round is not in the round before.
-        sent = first if t == method_start(self.run, "client", t) + 1 else memory.kept(t - 1).sent
+        begins = t == method_start(self.run, "client", t) + 1
+        sent = first if begins else memory.kept(t - 1).sent
         if first and not sent:
             raise FedscopeError(
                 f"{self.run.path}@{t}: what was sent with the model in round {t} is not recorded, because "
                 f"record.globals leaves round {t - 1} out; train with record.globals = 'all' to replay it"
             )
+        if not begins:
+            facts = federation.facts
+            sent = going_on(self.run, t - 1, "client", config, sent, lambda one: ask(one, one.begin, start, facts))
         last = last_participations(self.run, t - 1, config, self.known)
-        if t == method_start(self.run, "client", t) + 1:
+        if begins:
             last = {}
         return federation, federation.tasks(t, ids, start, sent, last, memory, draw=draw, surveyed=surveyed)
 

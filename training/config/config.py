@@ -6,7 +6,7 @@ Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..settings.registry import (
     RegistryGroup,
     canonical,
     find,
+    halves,
     is_known,
     method_name,
     names,
@@ -46,7 +47,12 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole configuration. ``Config.read({})`` is what ``fedscope train --method fma`` does."""
+    """A whole configuration. ``Config.read({})`` is what ``fedscope train --method fma`` does.
+
+    It is settled: what depends on other settings is filled in, as IMA's start, which is ⌈0.75 R⌉. Where keywords or a
+    sweep change one of these, as in ``fedscope.train(config, rounds=40)``, such a default follows it, and what was
+    given stays, see :meth:`asked`.
+    """
 
     data: DataConfig
     model: ModelChoice
@@ -55,6 +61,8 @@ class Config:
     average: AverageMethod
     run: RunConfig
     record: RecordConfig
+    #: what :meth:`read` was given; None where the configuration was made otherwise, by ``dataclasses.replace``, too
+    given: Mapping[str, Any] | None = field(init=False, default=None, repr=False, compare=False)
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Config:
@@ -70,6 +78,7 @@ class Config:
         if ":" in name and not isinstance(name, OwnCode):
             raise FedscopeError(needs_code("client", name, "optimiser"))
         config.average.refuse_new(config)
+        object.__setattr__(config, "given", {name: dict(table) for name, table in raw.items()})
         return config
 
     @classmethod
@@ -144,14 +153,30 @@ class Config:
             "record": self.record.table(),
         }
 
-    def title(self) -> str:
-        """A short name for a run: the methods that are not the plain ones, ``fma`` if all are.
+    def asked(self) -> dict[str, dict[str, Any]]:
+        """Return the tables that it was read from, and the names of its methods: what other settings are laid over.
 
-        >>> Config.read({"average": {"method": "ima"}}).title()
-        'ima'
+        Defaults are not among them, so that those that depend on other settings follow these. Of a configuration that
+        was not read, or has been changed since, all settings, as :meth:`tables`; and of one that was read from tables
+        of these, as a run's ``config.toml`` is.
+
+        >>> config = Config.read({"average": {"method": "ima"}, "run": {"rounds": 20}})
+        >>> config.average.start, Config.read(merge(config.asked(), {"run": {"rounds": 40}})).average.start
+        (15, 30)
         """
-        plain = {default for _, _, default in METHOD_SECTIONS.values()}
-        chosen = dict.fromkeys(short_name(method_name(method)) for method in (self.client, self.server, self.average))
+        own = self.tables()
+        return own if self.given is None else merge(methods_in(own), self.given)
+
+    def title(self) -> str:
+        """A short name for a run: the methods that are not the plain ones, ``fma`` if all are, and beside a half of a
+        method the plain one that it goes with.
+
+        >>> Config.read({"average": {"method": "ima"}}).title(), Config.read({"server": {"method": "feddyn"}}).title()
+        ('ima', 'sgd-feddyn')
+        """
+        both = halves(method_name(self.client), method_name(self.server))
+        plain = {default for _, _, default in METHOD_SECTIONS.values()} if len(both) == 1 else {"none"}
+        chosen = dict.fromkeys(short_name(name) for name in (*both, method_name(self.average)))
         return "-".join(name for name in chosen if name not in plain) or "fma"
 
     def on(self, device: str, data: str) -> Config:
@@ -162,7 +187,7 @@ class Config:
 
 
 #: of a configuration: data, model, client, ...
-SECTIONS = tuple(section.name for section in fields(Config))
+SECTIONS = tuple(section.name for section in fields(Config) if section.init)
 
 
 def recorded_tables(tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,24 +86,30 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
     """Return a configuration with what single keywords lay over it.
 
     Args:
-        config: as :func:`config_from` takes it; None for none.
-        keywords: see :func:`tables_of_keywords`; and ``method``.
+        config: as :func:`config_from` takes it; None for none. Defaults that depend on settings that keywords change
+            follow them, see :meth:`~fedscope.training.config.config.Config.asked`.
+        keywords: see :func:`tables_of_keywords`; and ``method``, which replaces the client, server and average of the
+            configuration, as ``--method`` those of a file. Settings of those that it replaces are dropped, see
+            :func:`~fedscope.training.config.config.merge`.
 
     Raises:
         FedscopeError: what :func:`config_from` and :func:`tables_of_keywords` refuse.
 
     >>> config_with(None, {"server": "fedadam", "rounds": 5, "method": "fedprox"}).title()
     'fedprox-fedadam'
+    >>> config_with(Config.read({"average": {"method": "ima", "start": 3}}), {"method": "fedprox"}).title()
+    'fedprox'
     """
     given = {name: value for name, value in keywords.items() if value is not None}
     if not given and isinstance(config, Config):
         return config
-    tables = config.tables() if isinstance(config, Config) else nested_tables(config or {})
+    tables = config.asked() if isinstance(config, Config) else nested_tables(config or {})
     method = {METHOD: given.pop(METHOD)} if METHOD in given else {}
     if isinstance(method.get(METHOD), str):
         method[METHOD] = typed_method(method[METHOD], "--method")
-    clients = tables.get("data", {}).get("clients")
-    return Config.read(merge(nested_tables(method), tables, tables_of_keywords(given, clients)))
+    chosen, clients = nested_tables(method), tables.get("data", {}).get("clients")
+    # below the tables, too, as of a file: they may have settings of the method that only the keyword chooses
+    return Config.read(merge(chosen, tables, chosen, tables_of_keywords(given, clients)))
 
 
 def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) -> dict[str, dict[str, Any]]:

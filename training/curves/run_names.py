@@ -12,7 +12,7 @@ from typing import Any
 
 from ...checkpoints import Run, real_path
 from ...checkpoints.runs.info import sha256_of
-from ..settings.registry import METHOD_SECTIONS, names
+from ..settings.registry import METHOD_SECTIONS, halves, names
 
 SEEDS = ("run.seed", "data.seed")
 #: what a run is called of which nobody knows how it was trained
@@ -31,7 +31,7 @@ def method_of(run: Run) -> str:
     if run.is_foreign and (told := run.info.get("method")) is not None:
         return str(told)
     if run.config is not None and (not run.is_foreign or any(name in run.config for name in _METHODS)):
-        return method_of_tables(run.config)
+        return method_of_tables(run.config, is_plain=not run.is_foreign)
     return str(run.info.get("source") or UNKNOWN)
 
 
@@ -62,23 +62,27 @@ def with_average(method: str, average: str, *, is_plain: bool = True) -> str:
     return average if method == METHOD_SECTIONS["server"][2] and is_plain else f"{method}+{average}"
 
 
-def method_of_tables(tables: Mapping[str, Any]) -> str:
+def method_of_tables(tables: Mapping[str, Any], *, is_plain: bool = True) -> str:
     """Return the client and the server of a configuration by the name that ``--method`` gives both, else by both names.
+
+    Args:
+        is_plain: whether one that is not named is fedscope's plain one; else nobody knows it, and the other is named.
 
     >>> method_of_tables({"client": {"method": "scaffold"}}), method_of_tables({"client": {"method": "fedsam"},
     ...                                                                         "server": {"method": "fedadam"}})
     ('scaffold', 'fedsam+fedadam')
+    >>> feddyn = {"server": {"method": "feddyn"}}
+    >>> method_of_tables(feddyn), method_of_tables(feddyn, is_plain=False)
+    ('sgd+feddyn', 'feddyn')
     """
+    told = [str(name) for section in ("client", "server") if (name := _table(tables, section).get("method"))]
+    if len(told) == 1 and not is_plain:
+        return told[0]
     client, server = (
         str(_table(tables, section).get(METHOD_SECTIONS[section][1], METHOD_SECTIONS[section][2]))
         for section in ("client", "server")
     )
-    plain_client, plain_server = METHOD_SECTIONS["client"][2], METHOD_SECTIONS["server"][2]
-    if client == plain_client:
-        return server
-    if server == client or (server == plain_server and client not in names("servers")):
-        return client
-    return f"{client}+{server}"
+    return "+".join(halves(client, server))
 
 
 def settings_of(run: Run) -> dict[str, Any]:

@@ -193,7 +193,8 @@ class LocalUpdate:
     Where several clients are trained at once, models and vectors have a row a client and numbers are columns [C, 1].
 
     Attributes:
-        weights: its model; samples: n_i; steps: K_i; loss: mean training loss over the steps.
+        weights: its model; samples: n_i; steps: K_i; loss: mean over the steps of the task's loss of
+            the mini-batch, before the step and without a method's own terms.
         reach: how far a constant unit gradient would have carried it, see
         :class:`fedscope.training.methods.base.Cohort`. message: what it sends with the model: arrays by name.
         state: what it keeps for its next participation; optimiser: what its optimiser adds to that.
@@ -309,7 +310,8 @@ def local_sgd(
     is without weight_decay w, by which they shrink w themselves.
 
     Args:
-        objective: what is minimised; the task's mean loss by default.
+        objective: what is minimised; the task's mean loss by default. One with terms besides that returns the sum and
+            the task's loss alone, which is then the training loss that a run tells.
         gradient: leaves a batch's gradient in the bench's ``g``, weight decay included, and the model as it was, and
             returns the loss, given ``(x, y)``; by default that of ``objective``.
         correct: changes ``g`` in place, given ``(w, g)``; after clipping.

@@ -18,7 +18,15 @@ from torch.func import vmap
 
 from ...checkpoints import Weights
 from ...evaluation.device import CPU, Compute
-from .worker_model import MeanLoss, Objective, TrainableModel, has_batch_statistics, mean_loss, to_host
+from .worker_model import (
+    MeanLoss,
+    Objective,
+    TrainableModel,
+    has_batch_statistics,
+    mean_loss,
+    minimised_and_told,
+    to_host,
+)
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
@@ -94,8 +102,8 @@ class VectorizedModel(TrainableModel):
         return Weights(self.layout, to_host(self.w), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Tensor:
-        """Return the objective's values [C] on the clients' batches x [C, B, ...], y [C, B, ...]; gradients are in
-        ``g``.
+        """Return the losses [C] of the clients' batches x [C, B, ...], y [C, B, ...], as :func:`minimised_and_told`
+        has them; gradients of the objective are in ``g``.
 
         The mean loss leaves out what fills up a batch; another objective is called with clients whose batches are
         equally large, without what fills them up. Of a client without samples value and gradient are 0.
@@ -113,7 +121,7 @@ class VectorizedModel(TrainableModel):
         return values
 
     def _pass(self, objective: Any, rows: Tensor | None, *batch: Tensor) -> Tensor:
-        """Values of the clients ``rows``, all where None; their gradients go into ``g``."""
+        """Losses of the clients ``rows``, all where None; their gradients go into ``g``."""
         names: list[str] = []
         tensors: list[Tensor] = []
         dims: list[int | None] = []
@@ -130,13 +138,12 @@ class VectorizedModel(TrainableModel):
         with self.compute.products():
             with self.compute.forward(), self._parts.taking(names) as put:
 
-                def value(*given: Tensor) -> Tensor:
+                def value(*given: Tensor) -> tuple[Tensor, Tensor]:
                     put(given[:count])
-                    result: Tensor = self._parts(objective, *given[count:])
-                    return result
+                    return minimised_and_told(self._parts(objective, *given[count:]))
 
                 # torch's own vectorised gradients do the same more slowly, and load its compiler, which takes a second
-                values = vmap(value, in_dims=(*dims, *[0] * len(batch)))(*tensors, *batch)
+                values, told = vmap(value, in_dims=(*dims, *[0] * len(batch)))(*tensors, *batch)
             gradients = torch.autograd.grad(values.sum(), learnt, allow_unused=True)
         with torch.no_grad():
             for (name, at), gradient in zip(self.layout.slices.items(), gradients, strict=True):
@@ -146,7 +153,7 @@ class VectorizedModel(TrainableModel):
                     self._gradients[name].copy_(gradient)
                 else:
                     self.g[rows, at] = gradient.expand(len(values), *gradient.shape[1:]).reshape(len(values), -1)
-        return values.detach()
+        return told.detach()
 
     def companion(self, model: Weights, which: str) -> nn.Module:
         """A frozen module that holds another model, [P], or each client's own, [C, P], while an objective is called.
@@ -202,9 +209,8 @@ class _Parts(nn.Module):
     def held(self) -> set[str]:
         return {name for name, _ in self.named_children()}
 
-    def forward(self, objective: Any, *batch: Tensor) -> Tensor:
-        value: Tensor = objective(self.own, *batch)
-        return value
+    def forward(self, objective: Any, *batch: Tensor) -> Any:
+        return objective(self.own, *batch)
 
 
 def why_not_vectorised(module: nn.Module, samples: Samples) -> str:

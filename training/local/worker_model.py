@@ -21,7 +21,8 @@ from .to_device import send
 if TYPE_CHECKING:
     from .local_training import LocalTask
 
-Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
+#: of a batch what is minimised; where that has terms besides the task's loss L, a pair: the sum, and L alone
+Objective = Callable[[nn.Module, Tensor, Tensor], "Tensor | tuple[Tensor, Tensor]"]
 
 
 class TrainableModel(FlatModule):
@@ -71,16 +72,17 @@ class TrainableModel(FlatModule):
         return Weights(self.layout, to_host(self.w), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Any:
-        """Return the objective's value on a batch; its gradient is in ``g`` afterwards.
+        """Return the loss of a batch, as :func:`minimised_and_told` has it; the objective's gradient is in ``g``
+        afterwards.
 
         On an accelerator the value stays there, a tensor: reading it would wait for the step.
         """
         self.g.zero_()
         with self.compute.products():
             with self.compute.forward():
-                value = objective(self.module, x, y)
+                value, told = minimised_and_told(objective(self.module, x, y))
             value.backward()  # type: ignore[no-untyped-call]
-        return value.detach() if self.compute.is_gpu else float(value.detach())
+        return told.detach() if self.compute.is_gpu else float(told.detach())
 
     def decayed(self, objective: Objective, x: Tensor, y: Tensor, weight_decay: float) -> Any:
         """As :meth:`loss`, with ``weight_decay`` w added to ``g``: the g of the papers' formulas."""
@@ -125,6 +127,20 @@ class TrainableModel(FlatModule):
     def tensor(self, values: object) -> Tensor:
         """An array on the device, which is not waited for."""
         return send(values, self.device)
+
+
+def minimised_and_told(found: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return what is minimised, and the loss that a run tells of it: L alone where an objective gives that, and no
+    number where the sum is none, because the client has diverged then.
+
+    >>> told = [minimised_and_told((torch.tensor(whole), torch.tensor(0.5)))[1] for whole in (3.0, float("inf"))]
+    >>> [float(one) for one in told]
+    [0.5, nan]
+    """
+    if isinstance(found, Tensor):
+        return found, found
+    whole, alone = found
+    return whole, alone.detach() + 0 * whole.detach()
 
 
 def to_host(values: Tensor) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.rounds.drift import drift_of
 from ...evaluation.uint8_images import Inputs
 from ..build import ModelInfo, model_info
@@ -29,6 +30,7 @@ from ..profile import time_span
 from ..returned_arrays import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
+from ..settings.settings import without_effect
 from .metrics import ALL_MEASURED, MeasuredDomains, Parts, RoundMeter, on_device, summarize_all
 from .personalized import PersonalizedModels
 from .server import step_server, validator_of, warn_of_test_data
@@ -101,6 +103,9 @@ class Federation:
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
         if measured:
             warn_of_rate(config.client)
+            for chosen in (config.client, config.server, config.average):
+                for sentence in without_effect(chosen):
+                    warn_user(sentence)
         train = data.samples("train")
         # a cluster's workers take what they need to devices of their own
         cluster = engine.compute.cluster is not None
@@ -342,7 +347,7 @@ class Federation:
 def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:
     """Compute the clients' buffers averaged with p, whatever the server: optimiser methods act on parameters alone.
 
-    With the weights of a server that chooses among clients, of those that it has chosen.
+    With the weights of a server that has some of its own (greedy, checkpoints), those of its clients.
     """
     no_parameters = np.empty((len(clients), 0), clients.layout.dtype)
     only_buffers = Weights(clients.layout, no_parameters, clients.buffers)

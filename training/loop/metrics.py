@@ -213,6 +213,11 @@ class RoundMeter:
             self._clients = self._whole if part is test else Evaluator(module, part, compute=compute)
 
     @property
+    def samples(self) -> int:
+        """How many test samples the global model is measured on."""
+        return len(self._whole.samples)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns of :meth:`measure`, of a run that averages over rounds."""
         return MEASURED if self._domains is None else MEASURED + self._domains.columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -17,7 +17,8 @@ from ..local.optimiser_choice import vectors_kept
 from ..local.optimisers import PREFIX
 from ..methods.base import Averaged, ClientState, History, State
 from ..own_calls import ask
-from .run_history import fresh_sections, method_start, segments
+from ..settings.missing_code import is_given
+from .run_history import config_at, fresh_sections, method_start, segments
 
 
 @dataclass(frozen=True)
@@ -215,24 +216,43 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
         first_model = averaged if averaged is not None and restarts else global_
         server = ask(config.server, config.server.init, first_model.parameters)
     window = config.average.window_size()
-    needed = {"server": (ask(config.server, config.server.init, global_.parameters), server)}
+    server = going_on(run, round, "server", config, server, lambda one: ask(one, one.init, global_.parameters))
+    sent = None
     if "client" not in fresh:
-        needed["client"] = (ask(config.client, config.client.begin, global_, facts), kept.sent)
-    for shelf, (begun, found) in needed.items():
-        if lacking := sorted(set(begun) - set(found)):
-            raise FedscopeError(
-                f"{run.path} cannot go on after round {round}: what the {shelf} method keeps ({list_few(lacking)}) is "
-                "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
-            )
+        sent = going_on(run, round, "client", config, kept.sent, lambda one: ask(one, one.begin, global_, facts))
     return Position(
         round=round,
         start=next_start(config, round, global_, averaged, server),
         recent={t: memory.row(t, mean=first) for t in range(max(1, round - window + 1), round + 1)} if window else {},
         server=server,
-        sent=None if "client" in fresh else kept.sent,
+        sent=sent,
         average=average,
         last={} if "client" in fresh else last_participations(run, round, config),
     )
+
+
+def going_on(run: Run, round: int, section: str, config: Config, found: State, begin: Callable[[Any], State]) -> State:
+    """Return what a method goes on with that stays: what was found of it after a round, and of what only its settings
+    of a branch keep, as MIME with Adam its v, what it begins with.
+
+    Args:
+        section: ``client`` or ``server``; begin: what a method of it begins with.
+
+    Raises:
+        FedscopeError: the method kept more in that round than was found.
+    """
+    method, before = getattr(config, section), getattr(config_at(run, round), section)
+    begun = begin(method)
+    lacking = set(begun) - set(found)
+    later: set[str] = set()
+    if lacking and is_given(before):
+        later = lacking - set(begin(before))
+    if lost := sorted(lacking - later):
+        raise FedscopeError(
+            f"{run.path} cannot go on after round {round}: what the {section} method keeps ({list_few(lost)}) is "
+            "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
+        )
+    return {**found, **{name: begun[name] for name in sorted(later)}}
 
 
 def last_participations(

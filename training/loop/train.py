@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Run, RunWriter, refuse_occupied
+from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.io.warn_user import warn_user
@@ -74,7 +74,8 @@ def train(
 
     Args:
         config: a :class:`fedscope.Config`, or plain settings: ``{"run": {"rounds": 2}}``, ``{"run.rounds": 2}``, with
-            ``"method": "ima"`` as of ``--method``, and FMA without one; written into the run, resolved.
+            ``"method": "ima"`` as of ``--method``, and FMA without one; written into the run, resolved. Defaults that
+            depend on others follow single settings, as IMA's start ``rounds``.
         settings: single ones, which count more: ``method``, ``clients``, ``participation``, ``rounds``, ``epochs``,
             ``batch``, ``lr``, ``seed`` and ``device``; and ``client``, ``server``, ``average``, ``model``, ``data``,
             ``partition`` and ``optimiser``, each a name or the thing itself: ``server=FedX(beta=0.9)``, a class or a
@@ -349,7 +350,7 @@ def run_rounds(federation: Federation, position: Position, writer: RunWriter, op
     """Play and record all rounds after ``position``, or those up to ``until`` of the options.
 
     Raises:
-        FedscopeError: a client diverges (and not ``keep_going``); a full disk.
+        FedscopeError: a client diverges, or the last global model does (and not ``keep_going``); a full disk.
     """
     config, engine = federation.config, federation.engine
     federation = replace(federation, storage=CohortStorage(writer.path))
@@ -364,12 +365,40 @@ def run_rounds(federation: Federation, position: Position, writer: RunWriter, op
             if not options.keep_going and not np.isfinite(record.client_loss).all():
                 recording.wait()  # the message says that it is recorded
                 lr = float(record.metrics["lr"] or 0)
-                refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr)
+                over = record.round == config.run.rounds
+                refuse_divergence(str(writer.path), record.round, record.client_ids, record.client_loss, lr, over=over)
+            if not options.keep_going and (what := lost_model(record, federation)):
+                recording.wait()
+                smaller = "server.lr" if "lr" in config.server.table() else "--lr"
+                raise FedscopeError(
+                    f"round {number}: the global model {what}, although the training losses of its clients are; all "
+                    f"rounds are recorded in {writer.path}; train again with a smaller {smaller}, or with --keep-going "
+                    "if that is meant"
+                )
             del record  # or the cohort would stay in memory beside the next ones
 
 
-def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray, lr: float) -> None:
+def lost_model(record: RoundRecord, federation: Federation) -> str:
+    """Say why a run's last global model is none, because its server has diverged; "" where it is one.
+
+    Of an earlier round's the next one's clients say it, whose training losses are no numbers then.
+    """
+    if record.round < federation.config.run.rounds or record.global_ is None:
+        return ""
+    if not np.isfinite(record.global_.parameters).all():
+        return "is not finite"
+    loss = record.metrics.get("test_loss")
+    measured = loss is not None and federation.meter is not None and federation.meter.samples > 0
+    return "has a test loss that is not finite" if measured and not np.isfinite(loss or 0.0) else ""
+
+
+def refuse_divergence(
+    run: str, round: int, ids: np.ndarray, losses: np.ndarray, lr: float, *, over: bool = False
+) -> None:
     """Stop where a client's loss is no number.
+
+    Args:
+        over: whether there is no round after it, to go on with.
 
     Raises:
         FedscopeError: names the round, the clients and the remedy.
@@ -380,5 +409,5 @@ def refuse_divergence(run: str, round: int, ids: np.ndarray, losses: np.ndarray,
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
         raise FedscopeError(
             f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
-            f"recorded in {run}; use a smaller --lr, or --resume {quoted(run)} --keep-going"
+            f"recorded in {run}; use a smaller --lr" + ("" if over else f", or --resume {quoted(run)} --keep-going")
         )

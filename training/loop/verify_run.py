@@ -22,6 +22,7 @@ from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_num
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
 from ..config.config import Config
 from ..methods.base import ServerMethod
+from ..own_calls import ask
 from ..settings.missing_code import is_given
 from ..settings.registry import method_name
 from .run_history import segments
@@ -289,8 +290,8 @@ def _others_than_mean(round_: Round) -> int:
 
 
 def _model_left(run: Run, round: int, config: Config) -> Weights | None:
-    """Read the model that a round left for the next; None where that was not recorded, or takes code that is not
-    here."""
+    """Read the model that a round left for the next; None where that was not recorded, or takes a server's state that
+    was not, or code that is not here."""
     memory = RunMemory(run)
     if not (is_given(config.server) and is_given(config.average)):
         return None  # nobody has given the code that says it
@@ -299,8 +300,15 @@ def _model_left(run: Run, round: int, config: Config) -> Weights | None:
         return None
     if averaged is None and config.average.members(round) and not config.average.averages_first:
         return None
-    looks_ahead = type(config.server).look_ahead is not ServerMethod.look_ahead
-    return next_start(config, round, global_, averaged, memory.kept(round).server if looks_ahead else {})
+    if type(config.server).look_ahead is ServerMethod.look_ahead:
+        return next_start(config, round, global_, averaged, {})
+    server = memory.kept(round).server
+    # of a round that record.globals leaves out, the state is forgotten before the global model
+    if not server and not any(place.is_round and "global" in place.models for place in run.files_of(round)):
+        return None
+    if set(ask(config.server, config.server.init, global_.parameters)) - set(server):
+        return None
+    return next_start(config, round, global_, averaged, server)
 
 
 def _same(one: Weights, other: Weights) -> bool:

@@ -265,6 +265,23 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
     }
 
 
+def halves(client: str, server: str) -> tuple[str, ...]:
+    """Return the names that a client and a server method are called by together: the one by which ``--method`` chooses
+    both, else both. A half of a method is never called by the name of the whole.
+
+    >>> halves("sgd", "fma"), halves("scaffold", "fma"), halves("sgd", "fedadam"), halves("feddyn", "feddyn")
+    (('fma',), ('scaffold',), ('fedadam',), ('feddyn',))
+    >>> halves("fedsam", "fedadam"), halves("sgd", "feddyn"), halves("feddyn", "fma")
+    (('fedsam', 'fedadam'), ('sgd', 'feddyn'), ('feddyn', 'fma'))
+    """
+    plain_client, plain_server = METHOD_SECTIONS["client"][2], METHOD_SECTIONS["server"][2]
+    if client == server or (server == plain_server and client != plain_client and client not in names("servers")):
+        return (client,)
+    if client == plain_client and server not in names("clients"):
+        return (server,)
+    return client, server
+
+
 def was_loaded(shelf: RegistryGroup, name: str) -> bool:
     """Check whether an installed package's thing has been imported by somebody who trains, so that it is at hand."""
     return any(said == (shelf, name) and kind.__module__ in sys.modules for kind, said in list(_PACKAGED.items()))

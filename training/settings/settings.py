@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from types import UnionType
@@ -24,15 +24,17 @@ def setting(
     below: float | None = None,
     off: str | None = None,
     before: Any = MISSING,
+    only_with: tuple[str, ...] = (),
 ) -> Any:
     """Declare one key: its default, one line of documentation and its range (``least`` <= x, ``above`` < x, ...).
 
     Args:
         off: with ``above=0``, where 0 would switch the method off: what to choose instead, as in ``--client sgd``.
         before: what a configuration means that was recorded before the key existed, see :func:`Settings.recorded`.
+        only_with: another key and its values with which this one has an effect; () of one that always has.
     """
     limits = {"least": least, "above": above, "most": most, "below": below}
-    return field(default=default, metadata={"doc": doc, "off": off, "before": before, **limits})
+    return field(default=default, metadata={"doc": doc, "off": off, "before": before, "only_with": only_with, **limits})
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,19 @@ class Settings:
 
 
 @cache  # half of what it takes to read a configuration, and the same for every one of a class
+def without_effect(chosen: Settings) -> Iterator[str]:
+    """Find the settings that are not their defaults and have no effect beside the others, a sentence each."""
+    for key in fields(chosen):
+        other, *values = key.metadata.get("only_with") or ("",)
+        value, beside = getattr(chosen, key.name), getattr(chosen, other, None)
+        if other and beside not in values and value not in (None, key.default):
+            yield (
+                f"{chosen.section}.{key.name} = {value!r} has no effect with {chosen.section}.{other} = {beside!r}; "
+                f"leave it out, or give --set {chosen.section}.{other}={values[0]}"
+                + (f" (it counts with {', '.join(values)})" if len(values) > 1 else "")
+            )
+
+
 def types_of(kind: Any) -> dict[str, Any]:
     """Return the types of a class's settings, by name."""
     return get_type_hints(kind)

@@ -13,7 +13,7 @@ from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.io.untrusted import lost_link
-from ..config.config import merge
+from ..config.config import Config, merge
 from ..config.from_python import tables_of_keywords
 from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
@@ -23,7 +23,7 @@ from ..jobs.progress import Progress
 from ..settings.code_kinds import named_in
 from ..settings.own_code import OwnCode
 from ..user_code.typed import handed_tables
-from .axes import checked_seeds, refuse_code, refuse_strange_values
+from .axes import METHOD, checked_seeds, refuse_code, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
@@ -87,7 +87,7 @@ def sweep(
     *,
     out: Path | str,
     recipe: str = "",
-    config: Path | str | Mapping[str, Mapping[str, Any]] | None = None,
+    config: Path | str | Config | Mapping[str, Mapping[str, Any]] | None = None,
     scale: float | None = None,
     seeds: Sequence[int] = (),
     settings: Mapping[str, Mapping[str, Any]] | None = None,
@@ -106,7 +106,8 @@ def sweep(
         axes: what is varied, as in ``{"method": ["fma", "ima"], "run.participation": [0.1, 0.2]}``; or axes of cells,
             each a mapping of several settings. Without any what the recipe varies.
         out: the sweep's folder: new, or with the same plan.
-        recipe: a paper's set-up; config: or a ``.toml`` file or its tables; neither for the defaults of ``train``.
+        recipe: a paper's set-up; config: or a ``.toml`` file, its tables or a
+            :class:`fedscope.Config`; neither for the defaults of ``train``.
         scale: of the recipe or the configuration, see :func:`~fedscope.training.config.scale.scale_tables`.
         seeds: each sets ``run.seed`` and ``data.seed``.
         settings: tables of settings of all runs.
@@ -130,8 +131,15 @@ def sweep(
     ...     [run.name for run in made.runs], dict(made.failures)
     (['fma', 'fedavgm'], {})
     """
+    if METHOD in single:
+        raise FedscopeError(
+            f"method={single[METHOD]!r} is no setting of all runs: methods are varied; give them first, as in "
+            f'fedscope.sweep({{"method": [{single[METHOD]!r}]}}, ...)'
+        )
     stored: Mapping[str, Mapping[str, Any]] = {}
-    if config is not None:
+    if isinstance(config, Config):
+        stored = config.asked()
+    elif config is not None:
         stored = dict(config) if isinstance(config, Mapping) else stored_tables(Path(config))
     if isinstance(axes, str):
         raise FedscopeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.config.from_python import config_from, nested_tables
+from fedscope.training.config.from_python import config_from, config_with, nested_tables
+from fedscope.training.config.sources import Setup
+from fedscope.training.settings.registry import find, preset
+from fedscope.training.sweeps.axes import read_axes
+from fedscope.training.sweeps.plan import plan_sweep
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -72,3 +77,89 @@ def test_what_is_given_is_not_changed() -> None:
     given = {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}
     assert nested_tables(given)["run"] == {"rounds": 3}
     assert given == {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}
+
+
+@pytest.mark.parametrize("method", ["fedprox", "scaffold", "fedadam", "swa", "fma"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"run": {"rounds": 80}},
+        {"average": {"method": "ima", "start": 4, "window": 2}, "client": {"lr": 0.03}, "run": {"rounds": 80}},
+        {"client": {"method": "feddyn", "alpha": 0.3}, "server": {"method": "feddyn"}, "run": {"rounds": 80}},
+        {"server": {"method": "fedavgm", "momentum": 0.5}, "average": {"method": "wima"}},
+    ],
+)
+def test_a_method_replaces_that_of_a_configuration_as_on_the_command_line(given: dict[str, Any], method: str) -> None:
+    wanted = Setup("", given).config(method, {"client": {"epochs": 2}})
+    chosen = {section: name["method"] for section, name in preset(method).items()}
+    for config in (fedscope.Config.read(given), given):
+        made = config_with(config, {"method": method, "epochs": 2})
+        assert {section: made.tables()[section]["method"] for section in chosen} == chosen
+        assert made == wanted
+
+
+def test_single_methods_count_more_than_a_method_and_it_more_than_a_configuration() -> None:
+    config = fedscope.Config.read({"client": {"method": "fedprox", "mu": 0.3}, "average": {"method": "ima"}})
+    assert config_with(config, {"method": "fedadam", "average": "wima"}).title() == "fedadam-wima"
+    assert config_with(config, {"client": "scaffold"}).title() == "scaffold-ima"
+    # settings of a method that the keyword chooses again, or that the tables have without its name
+    assert config_with(config, {"method": "fedprox"}).tables()["client"]["mu"] == 0.3
+    assert config_with({"client": {"mu": 0.3}}, {"method": "fedprox"}).tables()["client"]["mu"] == 0.3
+
+
+def test_a_sweep_takes_a_configuration_and_varies_methods(tmp_path: Path) -> None:
+    config = fedscope.Config.read(SMALL)
+    made = fedscope.sweep({"method": ["fma", "fedavgm"]}, config=config, out=tmp_path / "sweep")
+    assert [run.config["server"]["method"] for run in made.runs] == ["fma", "fedavgm"]
+    assert all(run.config["data"] == config.tables()["data"] for run in made.runs)
+    with pytest.raises(
+        FedscopeError, match=r"method='fedprox' is no setting of all runs: .*\{\"method\": \['fedprox'\]"
+    ):
+        fedscope.sweep({"run.seed": [1]}, method="fedprox", out=tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("given", "section", "key", "share", "own"),
+    [
+        ({"average": {"method": "ima"}}, "average", "start", 0.75, 7),
+        ({"average": {"method": "swa"}}, "average", "start", 0.75, 7),
+        ({"client": {"method": "fedfa"}}, "client", "calibrate_from", 0.25, 3),
+    ],
+)
+def test_defaults_follow_the_number_of_rounds_and_what_was_given_stays(
+    given: dict[str, Any], section: str, key: str, share: float, own: int
+) -> None:
+    config = fedscope.Config.read({**given, "run": {"rounds": 60}})
+    assert config.tables()[section][key] == 60 * share
+    for changed in (config_with(config, {"rounds": 80}), config_with({**given, "run.rounds": 60}, {"rounds": 80})):
+        assert changed == fedscope.Config.read({**given, "run": {"rounds": 80}})
+        assert changed.tables()[section][key] == 80 * share
+    told = fedscope.Config.read({**given, section: {**given[section], key: own}, "run": {"rounds": 60}})
+    assert config_with(told, {"rounds": 80}).tables()[section][key] == own
+    # twice, and another keyword between
+    twice = config_with(config_with(config, {"rounds": 70, "lr": 0.03}), {"rounds": 80})
+    assert twice.tables()[section][key] == 80 * share
+    assert twice.client.lr == 0.03
+    # all of what was recorded was given, and so is what somebody changed by hand
+    kept = fedscope.Config.read(config.tables())
+    by_hand = replace(config, run=replace(config.run, seed=3))
+    assert config == kept
+    for one in (kept, by_hand):
+        assert config_with(one, {"rounds": 80}).tables()[section][key] == 60 * share
+    assert config_with(by_hand, {"rounds": 80}).run.seed == 3
+
+
+def test_what_a_method_takes_from_another_follows_it_too() -> None:
+    both = fedscope.Config.read({"client": {"method": "feddyn", "alpha": 0.3}, "server": {"method": "feddyn"}})
+    assert both.tables()["server"]["alpha"] == 0.3
+    changed = config_with(both, {"client": find("clients", "feddyn")(alpha=0.7)})
+    assert (changed.tables()["client"]["alpha"], changed.tables()["server"]["alpha"]) == (0.7, 0.7)
+    # a γ that nobody gave is not refused with clients that have none
+    halves = fedscope.Config.read({"client": {"method": "fedmoswa"}, "server": {"method": "fedmoswa"}})
+    assert config_with(halves, {"client": "sgd"}).tables()["server"]["method"] == "fedmoswa"
+
+
+def test_a_sweep_over_rounds_of_a_configuration_has_the_defaults_of_each(tmp_path: Path) -> None:
+    config = fedscope.Config.read({**SMALL, "average": {"method": "ima"}})
+    plan = plan_sweep(Setup("", config.asked()), read_axes(["run.rounds=4,8"]), ())
+    assert [run.tables["average"]["start"] for run in plan.runs] == [3, 6]

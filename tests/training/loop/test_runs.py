@@ -194,6 +194,32 @@ def test_a_client_that_diverges_is_named_and_its_round_is_recorded(tmp_path: Pat
     assert resume(tmp_path / "wild", keep_going=True).rounds == tuple(range(1, 9))
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"server": {"method": "fedadam", "lr": 1e38}},
+            r"round 1: the global model (has a test loss that )?is not finite, although the training losses of "
+            r"its clients are; all rounds are recorded in .*wild; train again with a smaller server\.lr, or with keep_",
+        ),
+        (
+            {"client": {"lr": 1e38, "epochs": 1, "batch": 10_000}},
+            r"round 1: the global model .* although .*; train again with a smaller --lr, or",
+        ),
+        ({"client": {"lr": 1e30}}, r"round 1: the training loss of .* is recorded in .*wild; use a smaller --lr$"),
+    ],
+)
+def test_a_model_that_diverges_in_the_last_round_is_told(
+    tmp_path: Path, changes: dict[str, dict[str, Any]], says: str
+) -> None:
+    wild = config("fma", **merge({"run": {**SMALL["run"], "rounds": 1}}, changes))
+    with pytest.raises(FedscopeError, match=says):
+        train(wild, tmp_path / "wild")
+    assert Run.open(tmp_path / "wild").rounds == (1,)
+    # nor does that stop a run of which it is wanted, or of which nothing is measured
+    assert train(wild, tmp_path / "going", keep_going=True).rounds == (1,)
+
+
 class FillDisk(Unwatched):
     """The disk is full when round ``at`` is synced."""
 

@@ -223,6 +223,33 @@ def test_a_branch_back_does_not_take_up_states_from_before_another_method(
     assert contents(resumed.path / "rounds/00006.h5") == contents(again.path / "rounds/00006.h5")
 
 
+@pytest.mark.parametrize("method", ["mime", "mimelite"])
+def test_what_only_the_settings_of_a_branch_keep_begins_there(
+    stop_after: Any, whole: Any, tmp_path: Path, close: Any, method: str
+) -> None:
+    """From momentum to Adam: m goes on, v begins at 0, beside which denominators are 1."""
+    momentum = whole(method)
+    adam = branch(momentum, 2, {"client": {"optimiser": "adam", "lr": 0.002}}, tmp_path / "adam")
+    slow = branch(momentum, 2, {"client": {"lr": 0.002}}, tmp_path / "slow")
+    assert adam.round(3).clients().parameters.tobytes() == slow.round(3).clients().parameters.tobytes()
+    before, after = (RunMemory(adam).kept(t).sent for t in (2, 3))
+    assert sorted(before) == ["momentum"]
+    c = (after["momentum"].astype(np.float64) - 0.9 * before["momentum"]) / 0.1
+    close(after["variance"], 0.01 * c**2, 1e-4)
+    assert adam.round(4).clients().parameters.tobytes() != slow.round(4).clients().parameters.tobytes()
+    with pytest.raises(KeyboardInterrupt):
+        branch(momentum, 2, {"client": {"optimiser": "adam", "lr": 0.002}}, tmp_path / "cut", watcher=stop_after(3))
+    (tmp_path / "cut/rounds/00003.h5").unlink()  # as killed before its first round of its own
+    resumed = resume(tmp_path / "cut")
+    for t in (3, 6):
+        assert contents(resumed.path / f"rounds/{t:05d}.h5") == contents(adam.path / f"rounds/{t:05d}.h5")
+    again = Replayer.of(adam).replay(adam.round(3), 1)
+    assert again.parameters.tobytes() == adam.round(3).clients().parameters.tobytes()
+    # and back: v is dropped
+    back = branch(adam, 4, {"client": {"optimiser": "momentum"}}, tmp_path / "back")
+    assert sorted(RunMemory(back).kept(5).sent) == ["momentum"]
+
+
 def test_a_branch_whose_making_was_interrupted_goes_on_with_its_whole_history(whole: Any, tmp_path: Path) -> None:
     source = shutil.copytree(whole("fma").path, tmp_path / "source")
     made = branch(Run.open(source), 4, preset("scaffold"), tmp_path / "made")

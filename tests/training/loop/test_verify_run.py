@@ -12,8 +12,9 @@ import h5py
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import FedscopeError, Run
+from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.cli.main import run as command
+from fedscope.methods import Served, ServerMethod
 from fedscope.training import Config, branch, resume, train
 from fedscope.training.loop.verify_run import check_run
 
@@ -217,3 +218,42 @@ def test_what_is_kept_beside_rounds_is_checked_too(tmp_path: Path, stop_after: A
     (place,) = (place for place in Run.open(path).files_of(int(kept.stem)) if place.path == kept)
     with pytest.raises(FedscopeError, match=rf"{kept.name} is damaged: client .* is not .*; restore it from a copy$"):
         place.client_state(name)
+
+
+class Glides(ServerMethod):
+    """FedACG's server, which keeps nothing before its first step."""
+
+    def look_ahead(self, state: Any, w: np.ndarray) -> np.ndarray:
+        return w + np.float32(0.5) * state["m"] if state else w
+
+    def step(self, state: Any, start: Weights, clients: Weights, cohort: Any) -> Served:
+        mean = (cohort.p @ clients.parameters).astype(np.float32)
+        return Served(mean, {"m": mean - start.parameters})
+
+
+@pytest.mark.parametrize("globals_", ["last:1", "every:2", "none"])
+@pytest.mark.parametrize("server", ["fedacg", Glides])
+def test_a_server_that_looks_ahead_goes_on_where_its_state_was_not_recorded(
+    tmp_path: Path, server: Any, globals_: str
+) -> None:
+    tables = {
+        "data": {"clients": 6},
+        "client": {"epochs": 1},
+        "server": server if isinstance(server, type) else {"method": server},
+        "run": {"rounds": 5, "participation": 0.5, "evaluate_clients": 0},
+        "record": {"globals": globals_},
+    }
+    own = {"server": server} if isinstance(server, type) else None
+    whole = train(tables, tmp_path / "whole")
+    for until in (2, 3):
+        path = tmp_path / f"cut-{until}"
+        train(tables, path, until=until)
+        assert check_run(path).faults == ()
+        resumed = resume(path, code=own)
+        assert check_run(path).faults == ()
+        for t in whole.rounds:
+            one, other = (run.round(t) for run in (resumed, whole))
+            assert one.models == other.models
+            for which in one.models:
+                np.testing.assert_array_equal(one.read(which).parameters, other.read(which).parameters)
+            np.testing.assert_array_equal(one.clients().parameters, other.clients().parameters)

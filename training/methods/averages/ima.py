@@ -63,12 +63,21 @@ class IMA(AverageMethod):
     explore: Literal["exp", "const", "cyclic", "triangle", "epochs", "stage", "none"] = setting(
         "exp", "schedule of the learning rate for mild exploration, from t_s on"
     )
-    explore_decay: float = setting(0.03, "decay per round of `exp`", least=0, below=1)
-    explore_low: float = setting(5e-5, "rate of `const`, lowest rate of `cyclic` and `triangle`", above=0)
+    explore_decay: float = setting(0.03, "decay per round of `exp`", least=0, below=1, only_with=("explore", "exp"))
+    explore_low: float = setting(
+        5e-5,
+        "rate of `const`, lowest rate of `cyclic` and `triangle`",
+        above=0,
+        only_with=("explore", "const", "cyclic", "triangle"),
+    )
     explore_high: float | None = setting(
-        None, "highest rate of `cyclic` (default 0.01) and `triangle` (default eta_{t_s})", above=0
+        None,
+        "highest rate of `cyclic` (default 0.01) and `triangle` (default eta_{t_s})",
+        above=0,
+        only_with=("explore", "cyclic", "triangle"),
     )
     before_server: bool = setting(False, "average the clients' means before the server's optimiser steps")
+    # without `only_with`: a scale makes it smaller whatever explores, and nobody has asked for that
     explore_period: int = setting(20, "rounds of a cycle, of an epoch step, of a stage", least=2)
 
     def resolve(self, config: Config) -> IMA:

@@ -31,6 +31,7 @@ class FedFA(ClientMethod):
     loss = L + (λ/C) Σ_i ‖f_i − a_{y_i}‖² / n_{y_i}, and from round ``calibrate_from`` on + (1/C) Σ_c CE(head(a_c), c):
     L the task's mean loss (a criterion's weights of classes and smoothing are in it, and in no other term), features f
     [n, width] of a mini-batch, C classes, n_y of the mini-batch's samples in class y, anchors a [C, width].
+    The training loss that is recorded is L.
     After each local epoch a_c ← m a_c + (1 − m) mean feature of class c, for the classes that the client has; the
     server averages the clients' anchors with p (by n_i, as ``server.weighting`` says).
 
@@ -94,16 +95,16 @@ class FedFA(ClientMethod):
         calibrates = self.calibrate_from is not None and task.round >= self.calibrate_from
         seen: list[tuple[Tensor, Tensor]] = []
 
-        def objective(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             features, logits = features_and_logits(module, head, x)
             seen.append((features.detach().to(anchors.dtype), y))
             of_class = (y[:, None] == classes).sum(0)
             distances = (features - anchors[y]).square().sum(1)
-            loss = task.loss_of(logits, y)
-            loss = loss + self.anchor_weight / len(classes) * (distances / of_class[y]).sum()
+            alone = task.loss_of(logits, y)
+            loss = alone + self.anchor_weight / len(classes) * (distances / of_class[y]).sum()
             if calibrates:
                 loss = loss + functional.cross_entropy(as_float32(head_layer(module, head)(anchors)), classes)
-            return loss
+            return loss, alone
 
         def move(epoch: int) -> None:
             features, y = (torch.cat(parts) for parts in zip(*seen, strict=True))

@@ -35,7 +35,7 @@ class FedGen(ClientMethod):
     decay^(t−1), on a mini-batch x, y of n samples: L the task's mean loss (a criterion's weights of classes and
     smoothing are in it, and in no other term), y′ [n] uniform over the classes, noise z, z′ [n, noise]; all other means
     over n. The left side of KL is a constant target, and so are the features G(·) [n, width]: the first term reaches
-    the head alone.
+    the head alone. The training loss that is recorded is L.
 
     Server, after each round: ``generator_steps`` of Adam at rate generator_lr decay^(t−1) on
     min_G mean over y, z of Σ_k (n_{k,y} / Σ_k n_{k,y}) CE(head_k(G(z, y)), y) + diversity · sameness, over the clients
@@ -117,7 +117,7 @@ class FedGen(ClientMethod):
         factor = self.decay ** (task.round - 1)
         drawn = self._drawn(task, draws, classes, size, dtype)
 
-        def objective(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             n, logits = len(y), module(x)
             wanted, noise = next(drawn)
             with torch.no_grad():
@@ -127,7 +127,8 @@ class FedGen(ClientMethod):
             own = functional.log_softmax(logits, dim=1)
             taught = functional.kl_div(own, target, reduction="batchmean", log_target=True)
             asked = functional.cross_entropy(as_float32(answers[n:]), wanted)
-            return task.loss_of(logits, y) + factor * (self.alpha * asked + self.beta * taught)
+            loss = task.loss_of(logits, y)
+            return loss + factor * (self.alpha * asked + self.beta * taught), loss
 
         return local_sgd(task, self, objective=objective)
 

@@ -22,7 +22,7 @@ class FedNTD(ClientMethod):
     loss = L + β τ² (1/n) Σ_x KL(softmax(g̃/τ) ‖ softmax(l̃/τ)), where L is the task's mean loss (a
     criterion's weights of classes and smoothing are in it, and not in the term), and g̃, l̃ [n, classes − 1] are the
     logits of the model that was sent and of the client's own on the same mini-batch x, y, without the true class y. The
-    teacher is constant; τ² keeps the gradient's size as τ grows.
+    teacher is constant; τ² keeps the gradient's size as τ grows. The training loss that is recorded is L.
 
     Chosen: the teacher answers in evaluation mode (no dropout, running statistics). At the first local step of a model
     without either both answers are equal and the term has no gradient, so that step is SGD's. With two classes a single
@@ -43,7 +43,7 @@ class FedNTD(ClientMethod):
         """E epochs over the client's samples, with the model that was sent as the teacher."""
         teacher = task.place.companion(task.start, "global")
 
-        def objective(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             logits = module(x)
             with torch.no_grad():
                 taught = teacher(x)
@@ -55,7 +55,8 @@ class FedNTD(ClientMethod):
                 for answer in (logits, taught)
             )
             distance: Tensor = (global_.exp() * (global_ - own)).sum() / n
-            return task.loss_of(logits, y) + self.beta * self.temperature**2 * distance
+            loss = task.loss_of(logits, y)
+            return loss + self.beta * self.temperature**2 * distance, loss
 
         return local_sgd(task, self, objective=objective)
 

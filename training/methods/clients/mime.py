@@ -33,8 +33,14 @@ class Mimicry(ClientMethod):
 
     optimiser: Literal["momentum", "adam"] = setting("momentum", "the server optimiser that the clients mimic")
     beta: float = setting(0.9, "β: decay of the mean gradient m per round", least=0, below=1)
-    beta2: float = setting(0.99, "β₂: decay of the mean squared gradient v per round; adam only", least=0, below=1)
-    tau: float = setting(1e-3, "τ: added to √v; adam only", above=0)
+    beta2: float = setting(
+        0.99,
+        "β₂: decay of the mean squared gradient v per round; adam only",
+        least=0,
+        below=1,
+        only_with=("optimiser", "adam"),
+    )
+    tau: float = setting(1e-3, "τ: added to √v; adam only", above=0, only_with=("optimiser", "adam"))
     momentum: float = setting(0.0, "must stay 0: the server has the momentum, see beta", least=0, below=1)
 
     def __post_init__(self) -> None:
@@ -112,7 +118,8 @@ class MIME(Mimicry):
     The form is the Mime paper's, with (1 − β) before g: at the same rate its steps are 1 − β times as long as those of
     heavy-ball momentum v ← βv + g, which the other methods' ``momentum`` is. Compare at lr/(1 − β).
 
-    Karimireddy et al., 2020. The server averages, as FMA does. Adam keeps v [P] beside m and sends it, too.
+    Karimireddy et al., 2020. The server averages, as FMA does. Adam keeps v [P] beside m and sends it, too; a branch
+    from ``momentum`` to ``adam`` goes on with m, and with v = 0.
 
     Raises:
         FedscopeError: ``momentum`` is not 0, when settled with the configuration.

@@ -24,7 +24,7 @@ class MOON(ClientMethod):
     criterion's weights of classes and smoothing are in it, and not in the term), and s_g and s_p are the cosines of the
     features [n, width] of a mini-batch x with the features of the same x in the model that was sent and in the client's
     model after its last participation. Both of those are constant and in evaluation mode; the head gets no gradient
-    from the term.
+    from the term. The training loss that is recorded is L.
 
     A client keeps its model (P numbers and the buffers). Chosen: at its first participation, where it has none, the
     model that was sent stands in; both cosines are equal then, the term is log 2 and its gradient exactly 0. The
@@ -55,14 +55,15 @@ class MOON(ClientMethod):
         if previous is not None:
             others.append(task.place.companion(previous, "previous"))
 
-        def objective(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             features, logits = features_and_logits(module, head, x)
             with torch.no_grad():
                 seen = [features_and_logits(other, head, x)[0] for other in others]
             # One call for both, so that equal cosines send back gradients that cancel before they meet the loss's.
             towards, away = functional.cosine_similarity(features, torch.stack([seen[0], seen[-1]]), dim=2)
             contrast = functional.softplus((away - towards) / self.temperature).mean()
-            return task.loss_of(logits, y) + self.mu * contrast
+            loss = task.loss_of(logits, y)
+            return loss + self.mu * contrast, loss
 
         update = local_sgd(task, self, objective=objective)
         return replace(update, state={"previous": update.weights})

@@ -42,7 +42,9 @@ class Checkpoints(ServerMethod):
         "linear", "how weights fall with the age of a checkpoint"
     )
     last: int | None = setting(None, "how many of the newest are averaged; default: all", least=1)
-    beta: float = setting(0.9, "β of ema: how much an older one counts less than the next", above=0, below=1)
+    beta: float = setting(
+        0.9, "β of ema: how much an older one counts less than the next", above=0, below=1, only_with=("shape", "ema")
+    )
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         there = np.flatnonzero(cohort.p)

@@ -1,0 +1,67 @@
+"""Settings that count only beside another one are told where they count for nothing, and never where they count."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedscope.checkpoints import FedscopeWarning
+from fedscope.training import Config, train
+from fedscope.training.settings.registry import METHOD_SECTIONS, find, names
+from fedscope.training.settings.settings import without_effect
+
+pytestmark = pytest.mark.same_elsewhere
+
+#: by section and key, another value than the default
+OTHER = {
+    **{("average", "explore_decay"): 0.1, ("average", "explore_low"): 1e-4, ("average", "explore_high"): 0.04},
+    **{("server", "beta"): 0.5, ("client", "beta2"): 0.9, ("client", "tau"): 0.01},
+}
+
+
+def conditional() -> list[tuple[str, str, Any]]:
+    """Section, method and key of every such setting."""
+    return [
+        (section, name, key)
+        for section, (shelf, _, _) in METHOD_SECTIONS.items()
+        if section != "model"
+        for name in names(shelf)
+        for key in fields(find(shelf, name))
+        if key.metadata["only_with"]
+    ]
+
+
+def test_every_such_setting_is_told_beside_every_value_with_which_it_does_nothing() -> None:
+    asked = conditional()
+    assert {(section, key.name) for section, _, key in asked} == set(OTHER)
+    assert {name for _, name, _ in asked} == {"checkpoints", "ima", "mime", "mimelite"}
+    choices = {"explore": ("exp", "const", "cyclic", "triangle", "epochs", "stage", "none")}
+    choices["shape"] = ("uniform", "linear", "cosine", "minus_sqrt", "ema")
+    choices["optimiser"] = ("momentum", "adam")
+    for section, name, key in asked:
+        other, *counts = key.metadata["only_with"]
+        assert set(counts) < set(choices[other])
+        for value in choices[other]:
+            given = {section: {"method": name, other: value, key.name: OTHER[section, key.name]}}
+            said = list(without_effect(getattr(Config.read(given), section)))
+            assert len(said) == (value not in counts), (name, key.name, value)
+            default = {section: {"method": name, other: value}}
+            assert not list(without_effect(getattr(Config.read(default), section)))
+
+
+def test_a_rate_of_another_exploration_is_told_where_it_is_trained(tmp_path: Path) -> None:
+    small = {"data": {"clients": 4, "share": 0.2}, "model": {"hidden": [4]}, "client": {"epochs": 1}}
+    small["run"] = {"rounds": 2, "participation": 0.5, "evaluate_clients": 0}
+    words = (
+        r"^average\.explore_high = 0\.5 has no effect with average\.explore = 'exp'; leave it out, or give --set "
+        r"average\.explore=cyclic \(it counts with cyclic, triangle\)$"
+    )
+    with pytest.warns(FedscopeWarning, match=words):
+        train({**small, "average": {"method": "ima", "explore_high": 0.5}}, tmp_path / "run")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        train({**small, "average": {"method": "ima", "explore": "cyclic", "explore_high": 0.5}}, tmp_path / "cyclic")
