@@ -24,7 +24,7 @@ class RoundConsensus(Serializable):
     Attributes:
         before: the consensus distance √(1/C Σ ‖w_c − w̄‖²) after local training; ``after``: of the next starts, that is
             after mixing, None where neither they nor the matrix is known.
-        moved: ‖w̄ − w⁰‖, the mean's distance to the initial model, None where that is not known.
+        moved: ‖w̄ − w⁰‖, the mean's distance to the initial model, None where round 1's start was not recorded.
         before_relative, after_relative: ``before`` and ``after`` in shares of ``moved``; None where there is none.
         mixing: ``given``, ``identified``, ``unknown``, or ``one`` where all nodes are sent one model.
         residual: what the matrix leaves of the next starts, a share of ``before``; None where nothing says it.
@@ -178,7 +178,9 @@ class Consensus(TableResult):
         # only where some of the runs are none of adapters those that are have their names there
         of_adapters = "adapters" in self.attrs and run in self.attrs.get("adapter_runs", [run])
         of_products = "distances are between the products B·A that the adapters add" if of_adapters else ""
-        parts += filter(None, [_mixing_words(rounds), of_products, diverged_words(last.diverged, row.round)])
+        parts += filter(
+            None, [_way_words(row), _mixing_words(rounds), of_products, diverged_words(last.diverged, row.round)]
+        )
         return "; ".join(parts)
 
     def _gain(self, row: RoundConsensus) -> tuple[float, float]:
@@ -201,6 +203,13 @@ class Consensus(TableResult):
 
 def _share(relative: float | None) -> str:
     return "" if relative is None or not isfinite(relative) else f" ({100 * relative:.3g} % of the mean's way)"
+
+
+def _way_words(row: RoundConsensus) -> str:
+    """Say why there are no shares of the mean's way; "" where there are."""
+    return (
+        "how far the mean has come is not known, because round 1's start was not recorded" if row.moved is None else ""
+    )
 
 
 def _after(one: MeasuredRound) -> str:
