@@ -14,6 +14,8 @@ from ..factors.rows import ClientRow, RoundFactors, is_recorded
 
 # Of one recorded model each: draws do not enter, so all of D leaves no error.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
+# Of weights alone: no sample enters, so that of recorded models they are exact whatever was measured.
+WITHOUT_SAMPLES = ("delta_max", "delta_mean")
 #: share of the weight of one client beyond which there is no interval over clients
 DOMINANT = 0.9
 
@@ -24,7 +26,7 @@ class Reading:
     distance (`delta_max`), an error (a share, 0..1), a correlation or a similarity.
 
     `value` is None where the quantity does not exist; `low` and `high` are None where no interval does, and both are
-    the value where it was measured on all of D without draws. `round` is None for a number over several rounds.
+    the value where neither draws nor a choice of samples enter it. `round` is None for a number over several rounds.
 
     >>> Reading("locality", 60, -0.2, -0.25, -0.15).half
     0.05
@@ -45,7 +47,7 @@ class Reading:
 def read(one: RoundFactors, factor: str) -> Reading:
     """Read a factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where
     the samples are not all of D, also 1.96 `stderr_samples`, added in quadrature (the page says so). Of the recorded
-    models alone over samples only: none on all of D, where nothing is drawn.
+    models alone over samples only: of width 0 on all of D, where nothing is drawn, and of Δ, which no sample enters.
 
     No interval without `stderr_draws`, that is for R = 2 and for dependent draws, and none where the draws are all
     alike, because then it is one of rounding.
@@ -55,7 +57,8 @@ def read(one: RoundFactors, factor: str) -> Reading:
     except KeyError:
         return Reading(factor, one.round, None)
     alone = factor in WITHOUT_DRAWS or is_recorded([one])
-    known = one.population or row.stderr_samples is not None if alone else not all_alike(one)
+    exact = one.population or factor in WITHOUT_SAMPLES
+    known = exact or row.stderr_samples is not None if alone else not all_alike(one)
     over_draws = 0.0 if alone else row.stderr_draws
     if row.value is None or over_draws is None or not known:
         return Reading(factor, one.round, row.value)

@@ -17,6 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, norm, t
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.explanation.context_measures import Against, ModelComparison, compare_models
@@ -977,7 +978,9 @@ def test_what_an_interval_of_similarity_is_over_is_said():
     runs = made("a+b+c", draws="runs")
     found = explained(runs, draws="runs", similarity={"a+b+c": alike}, stand_ins={"a+b+c": "a"})
     assert found.of("outputs-differ").sentence.startswith("Of the run a alone. Their mean CKA")
-    assert any("similarity, test losses and test errors are of the first of them (a)." in note for note in found.notes)
+    assert any(
+        "similarity, test losses and test errors are of the first of them (a)." in note for note in found.notes
+    )
 
 
 @pytest.mark.parametrize("error", [1e-12, 0.0])
@@ -1172,6 +1175,68 @@ def test_on_all_samples_recorded_models_are_what_they_are() -> None:
     assert explained(soup(0.0, population=True), draws="none").of("locality-adds").decide == (
         "All samples are measured and nothing is drawn: only other models would decide it."
     )
+
+
+def without_samples_in_distances(run: RunFactors) -> RunFactors:
+    """As they are measured: no sample enters a distance, so none has an error over samples."""
+
+    def without(row: FactorRow) -> FactorRow:
+        return replace(row, stderr_samples=None) if row.factor.startswith("delta_") else row
+
+    return replace(run, rounds=tuple(replace(one, rows=tuple(map(without, one.rows))) for one in run.rounds))
+
+
+def recorded(**changes: tuple[float, ...]) -> RunFactors:
+    """Six rounds of recorded models on a sample of D, whose errors fall."""
+    known = {"variance": (None,) * 6, "covariance": (None,) * 6, **changes}
+    run = made(changes=known, draws="none", count=1, independent=False, population=False, scatter=0.0)
+    return without_samples_in_distances(run)
+
+
+def test_the_distance_of_recorded_models_is_exact_on_a_sample_too() -> None:
+    falling, rising = recorded(), recorded(delta_max=USUAL["delta_max"][::-1])
+    for one, value in zip(falling.rounds, USUAL["delta_max"], strict=True):
+        assert read(one, "delta_max") == Reading("delta_max", one.round, value, value, value)
+    page, against = (explained(run, draws="none") for run in (falling, rising))
+    said = page.of("distance-and-error")
+    assert (said.verdict, against.of("distance-and-error").verdict) == ("supported", "contradicted")
+    assert (
+        "Of 10 pairs of rounds, 10 have the greater error where Δ is greater, 0 where it is smaller." in said.sentence
+    )
+    assert "Kendall's τ is 1.00" in said.sentence
+    # what samples enter still has its interval
+    assert read(falling.rounds[0], "locality").half == pytest.approx(1.96 * 0.002)
+
+
+def test_the_distance_over_draws_that_cannot_say_has_no_interval() -> None:
+    """That no sample enters it does not help where draws do."""
+    pair = made(count=2, draws="local:2", population=False)
+    alike = made(changes={"variance": (0.0,) * 6}, population=False)
+    for run in map(without_samples_in_distances, (pair, alike)):
+        assert read(run.rounds[0], "delta_max").low is None
+
+
+def test_what_is_exact_on_a_sample_is_not_told_to_need_more_of_it() -> None:
+    """Distances that are all the same: no pair is apart."""
+    said = explained(recorded(delta_max=(2.0,) * 6), draws="none").of("distance-and-error")
+    assert (said.verdict, said.decide) == (
+        "undecided",
+        "No sample enters these numbers and nothing is drawn: only other models would decide it.",
+    )
+
+
+def test_a_measured_distance_decides_on_a_few_samples(tmp_path: Path) -> None:
+    """Δ of the page is the greatest distance of the stored clients to their mean, whatever the samples."""
+    run = fedscope.train(clients=4, participation=1, rounds=2, out=tmp_path / "run")
+    for measured in ({"split": "train", "limit": 40}, {"split": "test"}):
+        readings = fedscope.explain(run, rounds="all", draws="none", **measured).of("locality-adds").readings
+        found = {one.round: one for one in readings if one.name == "delta_max"}
+        for number in (1, 2):
+            clients, p = run.round(number).clients().parameters.astype(float), run.round(number).weights
+            expected = max(np.linalg.norm(clients - p @ clients, axis=1))
+            one = found[number]
+            assert one.value == pytest.approx(expected, rel=1e-5)
+            assert (one.low, one.high) == (one.value, one.value)
 
 
 @pytest.mark.parametrize(("step", "judged"), [(1e-9, False), (-3e-8, False), (1e-3, True)])
