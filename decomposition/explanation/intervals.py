@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..factors.fixed import all_alike
 from ..factors.rows import ClientRow, RoundFactors, is_recorded
 
-# Of one recorded model each: draws do not enter, so all of D leaves no error.
+# Of one recorded model each: draws do not enter, so all of D leaves no error. Where runs are draws, each has its own.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
 # Of weights alone: no sample enters, so that of recorded models they are exact whatever was measured.
 WITHOUT_SAMPLES = ("delta_max", "delta_mean")
@@ -56,7 +56,7 @@ def read(one: RoundFactors, factor: str) -> Reading:
         row = one.row(factor)
     except KeyError:
         return Reading(factor, one.round, None)
-    alone = factor in WITHOUT_DRAWS or is_recorded([one])
+    alone = (factor in WITHOUT_DRAWS and one.draws != "runs") or is_recorded([one])
     exact = one.population or factor in WITHOUT_SAMPLES
     known = exact or row.stderr_samples is not None if alone else not all_alike(one)
     over_draws = 0.0 if alone else row.stderr_draws

@@ -979,7 +979,7 @@ def test_what_an_interval_of_similarity_is_over_is_said():
     found = explained(runs, draws="runs", similarity={"a+b+c": alike}, stand_ins={"a+b+c": "a"})
     assert found.of("outputs-differ").sentence.startswith("Of the run a alone. Their mean CKA")
     assert any(
-        "similarity, test losses and test errors are of the first of them (a)." in note for note in found.notes
+        "similarity, and what is compared on test data, are of the first of them (a)." in note for note in found.notes
     )
 
 
@@ -1214,6 +1214,20 @@ def test_the_distance_over_draws_that_cannot_say_has_no_interval() -> None:
     alike = made(changes={"variance": (0.0,) * 6}, population=False)
     for run in map(without_samples_in_distances, (pair, alike)):
         assert read(run.rounds[0], "delta_max").low is None
+
+
+def test_where_runs_are_draws_their_recorded_models_are_draws_too() -> None:
+    """Each run has its own global model, so that a step of the server has an interval over runs, and needs one."""
+    runs = made("a+b+c+d", {"server_step": (-0.1,) * 6}, draws="runs")
+    rows = [replace(one, rows=tuple(replace(row, stderr_draws=0.002) for row in one.rows)) for one in runs.rounds]
+    run = replace(runs, rounds=tuple(rows))
+    assert read(run.rounds[0], "server_step").half == pytest.approx(t.ppf(0.975, 3) * 0.002)
+    assert explained(run, draws="runs").of("server-step").verdict == "supported"
+    lost = made("a+b", {"server_step": (-0.1,) * 6}, count=2, draws="runs")
+    said = explained(lost, draws="runs").of("server-step")
+    assert (said.verdict, said.decide) == ("undecided", "R = 2 draws have no interval; --draws local:4 has.")
+    # replays share one global model, which no draw enters
+    assert read(made(draws="local:2", count=2).rounds[0], "server_step").half == 0
 
 
 def test_what_is_exact_on_a_sample_is_not_told_to_need_more_of_it() -> None:
