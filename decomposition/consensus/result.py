@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...checkpoints import FedscopeError
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
-from ..draws.divergence import diverged_words
+from ..draws.divergence import diverged_words, lost_rounds
 
 #: a matrix that leaves more than this share of the distance before mixing does not explain the next starts
 EXPLAINED = 0.01
@@ -175,13 +175,14 @@ class Consensus(TableResult):
         better = [one for one in rounds if self._gain(one.row)[0] > 0]
         if len(rounds) > 1:
             parts.append(f"it is better in {len(better)} of {len(rounds)} rounds")
+            parts.append(lost_rounds([one.row.round for one in rounds if not isfinite(self._gain(one.row)[0])]))
         # only where some of the runs are none of adapters those that are have their names there
         of_adapters = "adapters" in self.attrs and run in self.attrs.get("adapter_runs", [run])
         of_products = "distances are between the products B·A that the adapters add" if of_adapters else ""
         parts += filter(
             None, [_way_words(row), _mixing_words(rounds), of_products, diverged_words(last.diverged, row.round)]
         )
-        return "; ".join(parts)
+        return "; ".join(filter(None, parts))
 
     def _gain(self, row: RoundConsensus) -> tuple[float, float]:
         return getattr(row, f"{self.measure}_gain"), getattr(row, f"{self.measure}_gain_stderr")

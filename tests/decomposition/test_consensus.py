@@ -301,6 +301,9 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
     both = Consensus((*one.rounds, MeasuredRound(silent, why="nobody says it")), attrs)
     assert "0.5 (25 % of the mean's way) before mixing, after it not known" in both.summary()
     assert "(1 ± 0.4 points more); it is better in 1 of 2 rounds" in both.summary()
+    broken = MeasuredRound(row("ring", 39, error_gain=np.nan, error_gain_stderr=np.nan))
+    three = Consensus((broken, *both.rounds), attrs).summary()
+    assert "it is better in 1 of 3 rounds; round 39 is not finite; mixing" in three
     wrong = Consensus((MeasuredRound(row("ring", 3, residual=0.34)),), attrs)
     assert (
         "mixing as given does not explain the next starts: 34 % of the distance is left in round 3" in wrong.summary()
