@@ -281,6 +281,79 @@ def test_a_client_with_nearly_all_weight_leaves_no_interval_and_is_named():
     assert "nine tenths" not in own_data(Evidence(run, [])).sentence
 
 
+def over_rounds(run: RunFactors, trained: tuple[int, ...] = (1, 2, 3)) -> RunFactors:
+    """The same clients in several rounds of an average over rounds, each model with its part of the weight."""
+    rounds = [
+        replace(
+            one,
+            clients=tuple(
+                replace(row, weight=row.weight / len(trained), trained=t) for t in trained for row in one.clients
+            ),
+        )
+        for one in run.rounds
+    ]
+    return replace(run, model="averaged", rounds=tuple(rounds))
+
+
+def test_a_client_in_several_rounds_of_an_average_is_one() -> None:
+    """Its models are no more clients: what is said of clients is what one round of these clients would say."""
+    for clients in (4, 10):
+        once = made(clients=clients)
+        thrice = over_rounds(once)
+        page, wanted = (own_data(Evidence(run, [], "train")) for run in (thrice, once))
+        assert (page.verdict, page.sentence, page.decide) == (wanted.verdict, wanted.sentence, wanted.decide)
+        for one, own in zip(page.readings, wanted.readings, strict=True):
+            assert (one.name, one.value) == (own.name, pytest.approx(own.value))
+            assert (one.low, one.high) == (pytest.approx(own.low), pytest.approx(own.high))
+    assert f"So it is for {clients} of {clients} clients" in page.sentence
+
+
+def test_a_client_of_several_models_has_the_mean_of_theirs() -> None:
+    """Against the numbers of a table that says one row a client."""
+    draw = np.random.default_rng(5)
+    ids, p = np.array([3, 5, 8, 3, 8, 9]), np.array([0.1, 0.2, 0.1, 0.3, 0.1, 0.2])
+    values = draw.normal(size=6)
+    rows = [ClientRow(int(k), 20, float(w), 0.0, 0.0, 0.0, 1.0) for k, w in zip(ids, p, strict=True)]
+    wanted = [
+        (
+            ClientRow(k, 20, float(p[ids == k].sum()), 0.0, 0.0, 0.0, 1.0),
+            float(np.average(values[ids == k], weights=p[ids == k])),
+        )
+        for k in (3, 5, 8, 9)
+    ]
+    one = made().rounds[0]
+    got, expected = (
+        mean_of_clients("x", one, known) for known in (list(zip(rows, values.tolist(), strict=True)), wanted)
+    )
+    assert got.value == pytest.approx(float(p @ values))
+    assert (got.low, got.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+    # of two clients of equal weight, one of which has four models, none has nine tenths; of one alone there is no other
+    pair = [ClientRow(k, 20, w, 0.0, 0.0, 0.0, 1.0) for k, w in ((1, 0.5), *[(2, 0.125)] * 4)]
+    assert mean_of_clients("x", one, [(row, float(row.client)) for row in pair]).low is not None
+    assert mean_of_clients("x", one, [(row, float(i)) for i, row in enumerate(pair[1:])]).low is None
+    heavy = [replace(pair[0], weight=0.04), *(replace(row, weight=0.24) for row in pair[1:])]
+    assert mean_of_clients("x", one, [(row, 1.0) for row in heavy]).low is None, "client 2 has 96 %"
+
+
+def test_models_of_one_client_are_told_from_clients() -> None:
+    said = explained(over_rounds(made(clients=4))).of("variance-and-clients").sentence
+    assert "for one model of a client (the mean over all, ± over clients)" in said
+    assert "for all 12 models of 4 clients." in said
+    assert "for one client (the mean over all" in explained(made(clients=4)).of("variance-and-clients").sentence
+    alone = explained(over_rounds(made(clients=1))).of("variance-and-clients")
+    assert (alone.verdict, alone.decide) == ("undecided", "Rounds with two clients or more would decide it.")
+
+
+def test_clients_of_an_average_over_rounds_are_counted_once_from_a_run(tmp_path: Path) -> None:
+    run = fedscope.train(method="ima", clients=8, participation=0.5, rounds=8, out=tmp_path / "ima", data="digits")
+    (one,) = [run_.rounds[0] for run_ in fedscope.decompose(run, rounds=8, of="averaged", draws="none").runs]
+    models, ids = len(one.clients), {row.client for row in one.clients}
+    assert models > len(ids)
+    page = explain(fedscope.decompose(run, rounds=8, of="averaged", draws="none"))
+    said = page.of("own-data").sentence
+    assert f" of {len(ids)} clients in round 8." in said
+
+
 def test_a_difference_that_all_samples_share_has_no_interval():
     """It is that of a single sample, or of too few."""
     one = compared(stderr=0.0)[0]
