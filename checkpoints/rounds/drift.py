@@ -78,11 +78,12 @@ def drift_in(blocks: Iterable[Block], p: npt.NDArray[np.float64]) -> dict[str, f
             products += delta @ delta.T
             to_mean += delta @ mean
             square += float(mean @ mean)
-            # without a weight a client that diverged counts where it is a number, as it does for predictors
-            some = np.isnan(delta).any() and not isinstance(part, slice)
+            # without a weight a client that diverged counts where it is finite, as it does for predictors
+            some = not isinstance(part, slice) and not np.isfinite(delta).all()
+            signed = np.where(np.isfinite(delta), delta, np.nan) if some else delta
             least, greatest = (
-                (np.fmin if some else np.minimum).reduce(delta),
-                (np.fmax if some else np.maximum).reduce(delta),
+                (np.fmin if some else np.minimum).reduce(signed),
+                (np.fmax if some else np.maximum).reduce(signed),
             )
             moved += int(np.count_nonzero((least != 0) | (greatest != 0)))
             torn += int(np.count_nonzero((least < 0) & (greatest > 0)))

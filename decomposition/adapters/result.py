@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from math import isfinite
 from typing import Any, ClassVar, Self
@@ -71,13 +71,16 @@ class AdapterMeans(LayerCells, TableResult):
             clients = f"client{'' if len(who) == 1 else 's'} {list_few(map(str, who), 4)}" if who else "a client"
             return f"{self.run}, round {whole.round}: {clients} diverged, so no mean exists; give other --rounds"
         errors = [f"{WORDS[name]} {_percent(error)}" for name in MEANS if (error := getattr(whole, name)) is not None]
-        most = max(parts, key=lambda cell: -1.0 if np.isnan(cell.factors) else cell.factors)
-        kept = f" (products at the adapter's rank {most.rank})" if most.rank else ""
-        sentence = f"{self.run}, round {whole.round}: off the mean of products B·A are {', '.join(errors)}{kept}"
-        if len(parts) > 1 and whole.factors > ROUNDED:
-            sentence += f"; the mean of factors is off most in {most.layer}, {_percent(most.factors)}"
-        if whole.factors_of_moved is not None and whole.factors > ROUNDED:
-            sentence += f"; that is {_percent(whole.factors_of_moved)} of what the round has changed"
+        sentence = (
+            f"{self.run}, round {whole.round}: off the mean of products B·A are {', '.join(errors)}{_kept(parts)}"
+        )
+        if whole.factors > ROUNDED:
+            if of_change := _of_change(whole):
+                sentence += f"; the mean of factors is off by {of_change} of what the round has changed"
+            if len(parts) > 1:
+                most = max(parts, key=lambda cell: -1.0 if np.isnan(cell.factors) else cell.factors)
+                there = f" ({of_change} of what it has changed there)" if (of_change := _of_change(most)) else ""
+                sentence += f"; it is off most in {most.layer}, {_percent(most.factors)}{there}"
         lines = [sentence]
         if whole.recorded is not None:
             known = WORDS.get(whole.recorded_is)
@@ -93,6 +96,21 @@ class AdapterMeans(LayerCells, TableResult):
     def findings(self) -> dict[str, Any]:
         """Every row."""
         return {"layers": list(self.layers), "rounds": [{"run": self.run, **asdict(cell)} for cell in self.cells]}
+
+
+def _kept(parts: Sequence[LayerMeans]) -> str:
+    """Say of which rank the means of products are: the adapter's, of every layer its own."""
+    ranks = sorted({cell.rank for cell in parts if cell.rank})
+    if not ranks:
+        return ""
+    said = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks, {ranks[0]} to {ranks[-1]}"
+    return f" (products at the adapter's {said})"
+
+
+def _of_change(cell: LayerMeans) -> str:
+    """The error of the mean of factors in shares of what has changed; "" where that is not known or nothing."""
+    share = cell.factors_of_moved
+    return _percent(share) if share is not None and isfinite(share) else ""
 
 
 def _cost(whole: LayerMeans, attrs: Mapping[str, Any]) -> str:

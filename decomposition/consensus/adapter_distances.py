@@ -31,7 +31,7 @@ def product_distances(
 
     Args:
         then, staying: the next round, if its starts were recorded, and the rows of nodes that took part in this one.
-        first: the round of the first recorded starts; None of none, and then ``moved`` is None.
+        first: round 1, if its starts were recorded; else None, and then ``moved`` is None.
         mixed: a matrix [S, C] that makes the next starts' factors, where they were not recorded; ``after`` is None
             without both.
     """

@@ -28,7 +28,7 @@ class RoundDistances:
     Attributes:
         before: √(1/C Σ_c ‖w_c − w̄‖²), of the models after local training about their mean w̄.
         after: the same of the next starts about their own mean; None where neither they nor a matrix is known.
-        moved: ‖w̄ − w⁰‖, how far the mean is from the initial model; None where no start was recorded.
+        moved: ‖w̄ − w⁰‖, how far the mean is from the initial model; None where round 1's start was not recorded.
         mixing: what made the next starts; None where all nodes are sent one model.
     """
 
@@ -57,10 +57,11 @@ def measure_distances(
     """Measure a recorded round's distances, over the parameters (not the statistics of normalization layers).
 
     With the C nodes' models w_c [P] after local training, their mean w̄ = 1/C Σ_c w_c, the next round's starts s_c of
-    the S nodes that take part in both rounds, s̄ = 1/S Σ_c s_c, and w⁰ the mean of the first recorded starts:
+    the S nodes that take part in both rounds, s̄ = 1/S Σ_c s_c, and w⁰ the mean of round 1's starts:
 
         before = √(1/C Σ_c ‖w_c − w̄‖²),  after = √(1/S Σ_c ‖s_c − s̄‖²),  moved = ‖w̄ − w⁰‖
 
+    Where round 1 kept no start, no later one stands in for it, and there is no ``moved``.
     Where the next starts were not recorded and the mixing matrix W was given, s = W w. Where the next round has one
     start for all, ``after`` is 0. Each number is read once, in blocks of columns, in float64. Of adapters the three are
     distances of what they do (:func:`~fedscope.decomposition.consensus.adapter_distances.product_distances`), and the
@@ -79,7 +80,7 @@ def measure_distances(
     ids = round_.client_ids
     staying = np.zeros(0, np.int64) if then is None else np.flatnonzero(np.isin(then.client_ids, ids))
     then = then if len(staying) else None
-    first = first_start(run)
+    first = initial_round(run)
     sums = _stream(round_, then, staying, first, progress, compute)
     clients = sums["clients"]
     before = _root(np.trace(clients) / len(ids))
@@ -110,10 +111,11 @@ def mixing_of(run: Run, number: int) -> Mixing | None:
     return measure_distances(run, number).mixing
 
 
-def first_start(run: Run) -> Round | None:
-    """Find the first round whose start, or whose clients' starts, were recorded."""
-    rounds = (run.round(t) for t in run.rounds)
-    return next((one for one in rounds if "start" in one.models or one.has_starts), None)
+def initial_round(run: Run) -> Round | None:
+    """Return round 1, whose starts are the initial model; None where it kept neither its start nor all clients'
+    starts."""
+    first = run.round(1) if 1 in run.rounds else None
+    return first if first is not None and ("start" in first.models or first.has_starts) else None
 
 
 def _mixing_of(round_: Round, then: Round | None, staying: npt.NDArray[Any], moments: Moments | None) -> Mixing:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ...checkpoints import FedscopeError
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
-from ..draws.divergence import diverged_words
+from ..draws.divergence import diverged_words, lost_rounds
 
 #: a matrix that leaves more than this share of the distance before mixing does not explain the next starts
 EXPLAINED = 0.01
@@ -24,7 +24,7 @@ class RoundConsensus(Serializable):
     Attributes:
         before: the consensus distance √(1/C Σ ‖w_c − w̄‖²) after local training; ``after``: of the next starts, that is
             after mixing, None where neither they nor the matrix is known.
-        moved: ‖w̄ − w⁰‖, the mean's distance to the initial model, None where that is not known.
+        moved: ‖w̄ − w⁰‖, the mean's distance to the initial model, None where round 1's start was not recorded.
         before_relative, after_relative: ``before`` and ``after`` in shares of ``moved``; None where there is none.
         mixing: ``given``, ``identified``, ``unknown``, or ``one`` where all nodes are sent one model.
         residual: what the matrix leaves of the next starts, a share of ``before``; None where nothing says it.
@@ -175,11 +175,14 @@ class Consensus(TableResult):
         better = [one for one in rounds if self._gain(one.row)[0] > 0]
         if len(rounds) > 1:
             parts.append(f"it is better in {len(better)} of {len(rounds)} rounds")
+            parts.append(lost_rounds([one.row.round for one in rounds if not isfinite(self._gain(one.row)[0])]))
         # only where some of the runs are none of adapters those that are have their names there
         of_adapters = "adapters" in self.attrs and run in self.attrs.get("adapter_runs", [run])
         of_products = "distances are between the products B·A that the adapters add" if of_adapters else ""
-        parts += filter(None, [_mixing_words(rounds), of_products, diverged_words(last.diverged, row.round)])
-        return "; ".join(parts)
+        parts += filter(
+            None, [_way_words(row), _mixing_words(rounds), of_products, diverged_words(last.diverged, row.round)]
+        )
+        return "; ".join(filter(None, parts))
 
     def _gain(self, row: RoundConsensus) -> tuple[float, float]:
         return getattr(row, f"{self.measure}_gain"), getattr(row, f"{self.measure}_gain_stderr")
@@ -201,6 +204,13 @@ class Consensus(TableResult):
 
 def _share(relative: float | None) -> str:
     return "" if relative is None or not isfinite(relative) else f" ({100 * relative:.3g} % of the mean's way)"
+
+
+def _way_words(row: RoundConsensus) -> str:
+    """Say why there are no shares of the mean's way; "" where there are."""
+    return (
+        "how far the mean has come is not known, because round 1's start was not recorded" if row.moved is None else ""
+    )
 
 
 def _after(one: MeasuredRound) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import Weights
-from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.errors import list_few, spans
 
 if TYPE_CHECKING:
     from .cohort_draws import CohortDraws
@@ -55,3 +55,14 @@ def diverged_words(ids: Sequence[int], round_: int) -> str:
         return ""
     models, clients, are = ("models", "clients", "are") if len(ids) > 1 else ("model", "client", "is")
     return f"the {models} of {clients} {list_few(ids)} in round {round_} {are} not finite"
+
+
+def lost_rounds(numbers: Sequence[int]) -> str:
+    """Name the rounds that have no finite number and count as none in which something holds; "" where there is none.
+
+    >>> lost_rounds([2]), lost_rounds([2, 3, 7]), lost_rounds([])
+    ('round 2 is not finite', 'rounds 2-3, 7 are not finite', '')
+    """
+    if not numbers:
+        return ""
+    return f"round{'s' if len(numbers) > 1 else ''} {spans(numbers)} {'are' if len(numbers) > 1 else 'is'} not finite"

@@ -42,7 +42,7 @@ def explain(
             None, number of minibatches).
         compared: for runs of which they were tested, the average of a round's clients against each of them, and the
             average over rounds against the global model (:func:`.context_measures.compare_models`).
-        stand_ins: for runs that are draws of each other, `fma+s1+s2`, the one that similarity and tests are of.
+        stand_ins: for runs that are draws of each other, `fma+s1+s2`, the one that `similarity` and `compared` are of.
         unknown_owners: runs that do not say which client holds which samples.
 
     Raises:

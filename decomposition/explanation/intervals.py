@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, hypot, isfinite, nan, sqrt
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,10 @@ import numpy.typing as npt
 from ..factors.fixed import all_alike
 from ..factors.rows import ClientRow, RoundFactors, is_recorded
 
-# Of one recorded model each: draws do not enter, so all of D leaves no error.
+# Of one recorded model each: draws do not enter, so all of D leaves no error. Where runs are draws, each has its own.
 WITHOUT_DRAWS = ("global_loss", "averaged_loss", "server_step")
+# Of weights alone: no sample enters, so that of recorded models they are exact whatever was measured.
+WITHOUT_SAMPLES = ("delta_max", "delta_mean")
 #: share of the weight of one client beyond which there is no interval over clients
 DOMINANT = 0.9
 
@@ -24,7 +27,7 @@ class Reading:
     distance (`delta_max`), an error (a share, 0..1), a correlation or a similarity.
 
     `value` is None where the quantity does not exist; `low` and `high` are None where no interval does, and both are
-    the value where it was measured on all of D without draws. `round` is None for a number over several rounds.
+    the value where neither draws nor a choice of samples enter it. `round` is None for a number over several rounds.
 
     >>> Reading("locality", 60, -0.2, -0.25, -0.15).half
     0.05
@@ -45,7 +48,7 @@ class Reading:
 def read(one: RoundFactors, factor: str) -> Reading:
     """Read a factor of a round with its 95 % interval: t on R - 1 degrees of freedom times `stderr_draws`, and where
     the samples are not all of D, also 1.96 `stderr_samples`, added in quadrature (the page says so). Of the recorded
-    models alone over samples only: none on all of D, where nothing is drawn.
+    models alone over samples only: of width 0 on all of D, where nothing is drawn, and of Δ, which no sample enters.
 
     No interval without `stderr_draws`, that is for R = 2 and for dependent draws, and none where the draws are all
     alike, because then it is one of rounding.
@@ -54,8 +57,9 @@ def read(one: RoundFactors, factor: str) -> Reading:
         row = one.row(factor)
     except KeyError:
         return Reading(factor, one.round, None)
-    alone = factor in WITHOUT_DRAWS or is_recorded([one])
-    known = one.population or row.stderr_samples is not None if alone else not all_alike(one)
+    alone = (factor in WITHOUT_DRAWS and one.draws != "runs") or is_recorded([one])
+    exact = one.population or factor in WITHOUT_SAMPLES
+    known = exact or row.stderr_samples is not None if alone else not all_alike(one)
     over_draws = 0.0 if alone else row.stderr_draws
     if row.value is None or over_draws is None or not known:
         return Reading(factor, one.round, row.value)
@@ -71,6 +75,9 @@ def clients_differ(rounds: Sequence[RoundFactors]) -> bool:
 def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRow, float]]) -> Reading:
     """Compute the p-weighted mean of a number of each client, and its 95 % interval over clients, as if they had been
     drawn from many.
+
+    A client that took part in several rounds of an average over rounds is one: its weights are added up, and its number
+    is the mean of its models' with these weights, because they are no independent draws of a client.
 
     Of the K clients with p_k > 0, p normalised over them, m = Σ p_k x_k and S = Σ p_k²; 1/S is how many clients of
     equal weight the mean is worth.
@@ -102,14 +109,38 @@ def mean_of_clients(name: str, one: RoundFactors, known: Sequence[tuple[ClientRo
     if total <= 0:
         return Reading(name, one.round, None)
     mean = fsum(weight * value for weight, value in taking_part) / total
-    if len(taking_part) < 2 or dominant([row for row, _ in known]) is not None:
+    each = [(weight, value) for _, weight, value in by_client(known) if weight > 0]
+    if len(each) < 2 or dominant([row for row, _ in known]) is not None:
         return Reading(name, one.round, mean)
-    p = np.array([weight / total for weight, _ in taking_part])
+    p = np.array([weight / total for weight, _ in each])
     kept = 1 - 2 * p + fsum(p**2)
     with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged
-        squares = p**2 * np.square([value - mean for _, value in taking_part]) / kept
+        squares = p**2 * np.square([value - mean for _, value in each]) / kept
     half = quantile(_degrees(p, p**2 / kept)) * sqrt(fsum(squares)) if np.isfinite(squares).all() else nan
     return Reading(name, one.round, mean, mean - half, mean + half)
+
+
+def by_client(known: Iterable[tuple[ClientRow, float]]) -> list[tuple[int, float, float]]:
+    """Return (client, weight, number) of a number of each model: once for a client in several rounds, with the sum of
+    its models' weights and the mean of their numbers with these weights.
+
+    >>> rows = [ClientRow(k, None, weight, None, None, None, 0.0) for k, weight in ((3, 0.25), (8, 0.5), (3, 0.25))]
+    >>> by_client(zip(rows, (1.0, 4.0, 2.0)))
+    [(3, 0.5, 1.5), (8, 0.5, 4.0)]
+    """
+    models: dict[int, list[tuple[float, float]]] = {}
+    for row, value in known:
+        models.setdefault(row.client, []).append((row.weight, value))
+    return [(client, *_joined(own)) for client, own in models.items()]
+
+
+def _joined(models: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    if len(models) == 1:
+        return models[0]
+    total = fsum(weight for weight, _ in models)
+    if total <= 0:
+        return 0.0, fmean(value for _, value in models)
+    return total, fsum(weight * value for weight, value in models if weight > 0) / total
 
 
 def _degrees(p: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]) -> float:
@@ -138,11 +169,9 @@ def dominant(clients: Sequence[ClientRow]) -> int | None:
     >>> dominant(rows), dominant(rows[:1])
     (3, None)
     """
-    there = [row for row in clients if row.weight > 0]
-    most = max(there, key=lambda row: row.weight, default=None)
-    if most is None or len(there) < 2 or most.weight <= DOMINANT * fsum(row.weight for row in there):
-        return None
-    return most.client
+    there = [(client, weight) for client, weight, _ in by_client((row, 0.0) for row in clients) if weight > 0]
+    client, most = max(there, key=lambda one: one[1], default=(None, 0.0))
+    return None if len(there) < 2 or most <= DOMINANT * fsum(weight for _, weight in there) else client
 
 
 def above(a: Reading, b: Reading, factor: float = 1.0) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..factors.rows import RoundFactors
 from .intervals import Reading, finite, order, quantile, read, size
 from .statements import Evidence, Judgement, throughout
-from .wording import CHANGES, capital, ends, in_rounds, list_words, spell
+from .wording import CHANGES, capital, ends, in_rounds, list_words, narrower, spell
 
 if TYPE_CHECKING:
     from .context_measures import Against, ModelComparison
@@ -95,6 +95,8 @@ def server_lowers(evidence: Evidence) -> Judgement | None:
     exact = ", measured without draws, so exact on D" if all(step.half == 0 for step in steps) else ""
     sentence = f"Loss of the global model minus that of the plain average{exact}: {first_last}."
     narrow = "All of D, without --limit, would leave no error over samples."
+    if any(one.draws == "runs" for one in known):  # of which each has its own global model
+        narrow = narrower(known, steps)
     return _format_signed(sentence, steps, narrow, (*steps, *losses))
 
 

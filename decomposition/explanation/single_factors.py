@@ -12,7 +12,7 @@ import numpy as np
 from ..factors.fixed import all_alike, is_replayed
 from ..factors.rows import RoundFactors, is_recorded
 from ..subsets.averages import choose
-from .intervals import Reading, above, dominant, finite, magnitude, mean_of_clients, order, read, size
+from .intervals import Reading, above, by_client, dominant, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
 from .statements import Evidence, Judgement, Verdict, throughout
 from .wording import CANNOT, NAMES, ends, in_rounds, list_words, narrower, share, spell, split_hint
@@ -102,9 +102,12 @@ def of_clients(one: RoundFactors, field: str) -> Reading:
 
 
 def _pairs(one: RoundFactors) -> list[tuple[int, float, float]]:
-    """(id, own, others') of the clients that have both."""
-    both = ((row.client, row.train_bias, row.heter_bias) for row in one.clients)
-    return [(k, own, other) for k, own, other in both if own is not None and other is not None]
+    """(id, own, others') of the clients that have both, each once."""
+    both = [(row, row.train_bias, row.heter_bias) for row in one.clients]
+    known = [(row, own, other) for row, own, other in both if own is not None and other is not None]
+    others = by_client((row, other) for row, _, other in known)
+    owns = by_client((row, own) for row, own, _ in known)
+    return [(k, own, other) for (k, _, own), (_, _, other) in zip(owns, others, strict=True)]
 
 
 def _below(pairs: Sequence[tuple[int, float, float]]) -> int:
@@ -122,9 +125,9 @@ def _count_word(rounds: Sequence[RoundFactors]) -> str:
 
 def _arithmetic(one: RoundFactors) -> str:
     factor = read(one, "train_bias")
-    held = [(row.weight, row.samples) for row in one.clients if row.samples is not None]
+    held = [(row, float(row.samples)) for row in one.clients if row.samples is not None]
     if one.population and one.outputs == "probabilities" and len(held) == len(one.clients):
-        p2 = fsum(weight**2 * samples for weight, samples in held) / one.samples
+        p2 = fsum(weight**2 * samples for _, weight, samples in by_client(held)) / one.samples
         example = f"these clients would give {p2 * (1 - 1 / one.classes):.1g} with uniform outputs"
     else:
         example = "ten clients with a tenth of D each give 0.009 with uniform outputs"
@@ -145,12 +148,14 @@ def variance_and_clients(evidence: Evidence) -> Judgement | None:
     every = [read(one, "variance") for one in rounds]
     signs = [order(a, b) for a, b in zip(single, every, strict=True)]
     last = rounds[-1]
-    count = len(last.clients)
+    count, clients = len(last.clients), len({row.client for row in last.clients})
     between = {m: variance_of(last, m) for m in BETWEEN if m < count}
     of_some = "".join(f", {spell(value)} for {m}" for m, value in between.items())
+    what = "one client" if clients == count else "one model of a client"
+    of_all = f"all {count}" if clients == count else f"all {count} models of {clients} clients"
     sentence = (
-        f"In round {last.round} Σ p²V is {spell(single[-1])} for one client (the mean over all, ± over clients)"
-        f"{of_some} and {spell(every[-1])} for all {count}."
+        f"In round {last.round} Σ p²V is {spell(single[-1])} for {what} (the mean over all, ± over clients)"
+        f"{of_some} and {spell(every[-1])} for {of_all}."
     )
     if count < 2:
         sentence = f"Round {last.round} has one client, whose variance is {spell(every[-1])}."
@@ -160,14 +165,15 @@ def variance_and_clients(evidence: Evidence) -> Judgement | None:
         " With equal weights it is 1/m of the mean by arithmetic: what is measured is how far unequal weights and "
         "variances are from that."
     )
-    alone = all(len(one.clients) < 2 for one in rounds)
+    alone = all(len({row.client for row in one.clients}) < 2 for one in rounds)
     decide = "Rounds with two clients or more would decide it." if alone else narrower(rounds, [*single, *every])
     return Judgement(throughout(signs), sentence, decide, (*single, *every, *between.values()))
 
 
 def variance_of(one: RoundFactors, m: int) -> Reading:
     """Compute the mean of sum_{k in S} p_k^2 V_k over subsets S of m clients, their p normalised; V_k unbiased where
-    draws are independent, as in the factor. Of one client the interval over clients, of more none."""
+    draws are independent, as in the factor. Of one client the interval over clients, of more none. Of an average over
+    rounds they are subsets of its models."""
     name = "variance_of_1_client" if m == 1 else f"variance_of_{m}_clients"
     scale = one.count / (one.count - 1) if one.independent else 1.0
     known = [(row, row.variance) for row in one.clients if row.variance is not None]

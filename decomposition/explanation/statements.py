@@ -51,7 +51,7 @@ class Evidence:
         split: what was measured on; "" where the run does not say whose samples are whose.
         similarity: of its clients, None where it was not measured.
         compared: its models on test data.
-        stand_in: the run that similarity and tests are of, where `run` are several.
+        stand_in: the run that similarity and comparisons on test data are of, where `run` are several.
     """
 
     run: RunFactors
@@ -71,7 +71,7 @@ class Evidence:
         return next((one for one in self.phases if one.name == name), None)
 
     def measured(self, sentence: str) -> str:
-        """A sentence of what was measured without draws."""
+        """A sentence of what was measured of one run alone."""
         return f"Of the run {self.stand_in} alone. {sentence}" if self.stand_in else sentence
 
 

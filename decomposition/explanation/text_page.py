@@ -32,8 +32,8 @@ DRAWS = {
     "rounds": " are the last rounds of one cohort: drift counts as variance",
     "none": ": these models alone. How other trainings of the same clients would scatter is not seen, and counts as "
     "bias",
-    "runs": " are runs that differ in their seed; what is measured without draws, similarity, test losses and test "
-    "errors are of the first of them",
+    "runs": " are runs that differ in their seed. Losses, and test errors measured while training, are means over "
+    "them; similarity, and what is compared on test data, are of the first of them",
 }
 
 

@@ -130,6 +130,8 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
     if is_recorded(rounds):
         if all(one.population for one in rounds):
             return "All samples are measured and nothing is drawn: only other models would decide it."
+        if values and all(one.half == 0 for one in values):
+            return "No sample enters these numbers and nothing is drawn: only other models would decide it."
         return "More samples would make the intervals narrower."
     if any(all_alike(one) for one in rounds):
         return alike(rounds)

@@ -154,12 +154,14 @@ def factor_rows(
     split: bool,
     recorded: Container[str],
     population: bool,
+    own: Container[str] = (),
 ) -> Iterator[FactorRow]:
     """Every factor in both estimates, then what is measured, in the order of `FACTORS` and `MEASURED`;
     empty rows for what does not exist.
 
     `distance` [K, R] are ||w_k^r - w_FMA^r||, of which those of clients of weight 0 do not count; `recorded` holds the
-    names of the models there are, "global" and "averaged".
+    names of the models there are, "global" and "averaged", and `own` those of which each draw has its own: their losses
+    are means over draws.
     """
     draws, p, n = cohort.count, np.asarray(cohort.p, dtype=np.float64), total.n
     gram, spread = total.gram / n, total.spread / n
@@ -170,11 +172,14 @@ def factor_rows(
     left_out = [estimate(*leave_out(gram, spread, draw), p) for draw in range(draws)] if jackknife else []
     by_sample = {} if population else combinations(draws)
     locality = fma - wens
+    # of an average over rounds it is what the servers' steps in its window add
+    deployed = "global" if cohort.trained is None else "averaged"
+    beside = "fma" if deployed in own else "fma_1"
 
     def row(factor: str, kind: str, value: float, error: float | None = None) -> FactorRow:
         combination = by_sample.get((factor, kind))
         if factor == "server_step" and by_sample:
-            combination = {deployed: 1.0, "fma_1": -1.0}
+            combination = {deployed: 1.0, beside: -1.0}
         over_samples = None if combination is None else sample_error(combination, total.comoment, n)
         return FactorRow(factor, kind, float(value), error, over_samples)
 
@@ -192,12 +197,14 @@ def factor_rows(
 
     far = distance[taking_part(p)]
     over_draws = {"ensemble_loss": wens, "fma_loss": fma, "delta_max": far.max(0), "delta_mean": far.mean(0)}
+    of_draws = dict(zip(("global", "averaged"), total.recorded / n, strict=True))
+    over_draws |= {f"{name}_loss": values for name, values in of_draws.items() if name in own}
+    if deployed in own:
+        over_draws["server_step"] = of_draws[deployed] - fma
     mean = dict(zip(COLUMNS, total.mean.tolist(), strict=True))
-    # of an average over rounds it is what the servers' steps in its window add
-    deployed = "global" if cohort.trained is None else "averaged"
     models = {
         "global_loss": mean["global"] if "global" in recorded else None,
-        "server_step": mean[deployed] - mean["fma_1"] if deployed in recorded else None,
+        "server_step": mean[deployed] - mean[beside] if deployed in recorded else None,
         "averaged_loss": mean["averaged"] if "averaged" in recorded else None,
     }
     for factor in MEASURED:

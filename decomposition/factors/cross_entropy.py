@@ -119,10 +119,12 @@ def decompose_loss(
         client_loss = torch.tensordot(p, unweighted_as_0(p, kind.losses(outputs, y)), dims=1)
         fma_loss = kind.losses(kind.prepare(part.fma), y)
         models = {f"{name}_loss": kind.losses(kind.prepare(f), y) for name, f in part.recorded.items()}
-        if f"{deployed}_loss" in models:
-            models["server_step"] = models[f"{deployed}_loss"] - fma_loss[0]
+        if (loss_of := models.get(f"{deployed}_loss")) is not None:
+            models["server_step"] = loss_of - (fma_loss if loss_of.dim() == 2 else fma_loss[0])
         over_draws = {"client_loss": client_loss, "fma_loss": fma_loss, "remainder": fma_loss - client_loss}
-        return chunk_sums(kind.split(outputs, y, p), over_draws, models)
+        over_draws |= {name: values for name, values in models.items() if values.dim() == 2}
+        alone = {name: values for name, values in models.items() if values.dim() == 1}
+        return chunk_sums(kind.split(outputs, y, p), over_draws, alone)
 
     recorded = {"global": globals_, "averaged": averaged}
     how: PassSettings = {"compute": compute, "progress": progress, "chunk": chunk}

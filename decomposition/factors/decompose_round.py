@@ -7,7 +7,7 @@ Theorem 1, made into estimators that add up to the measured loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...checkpoints import FedscopeError, Partition, Round, Weights
+from ...checkpoints import FedscopeError, Partition, Round, Weights, stack
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
@@ -26,7 +26,7 @@ from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import client_biases, corollary_rows, factor_rows
 from .cross_entropy import decompose_loss
 from .gram import OutputMoments, chunk_moments
-from .model_outputs import CHUNK, Chunk, add_up
+from .model_outputs import CHUNK, Chunk, add_up, is_own
 from .rows import FactorRow, Loss, Outputs, RoundFactors
 from .tasks import refuse_other_task
 
@@ -108,8 +108,10 @@ def decompose_round(
         cohort: R >= 2 draws of the K clients.
         members: m_k for the rows of `samples`, bool [K, n] (`membership_train`, `membership_labels`); None where
             nothing splits the bias: train_bias, heter_bias and bias_cross are then empty, and `bias` is given.
-        globals_: the round's recorded `global`, for global_loss and server_step = L(global) − L(w_FMA^1); or None.
-        averaged: the round's recorded `averaged`, for averaged_loss; or None.
+        globals_: the round's recorded `global`, for global_loss and server_step = L(global) − L(w_FMA^1); where each
+            draw has its own, all of them, [R, P], for global_loss = mean_r L(global^r) and server_step = mean_r
+            [L(global^r) − L(w_FMA^r)], with standard errors over draws; or None.
+        averaged: the round's recorded `averaged`, or each draw's, for averaged_loss; or None.
         outputs: f, "probabilities" or "logits".
         population: whether `samples` are all of D.
         corollaries: also the rows `corollary_1`, (K−1)/(nK) Σ_j min_{k≠l} Cov_kl(x_j), below which the covariance of
@@ -152,8 +154,9 @@ def decompose_round(
         progress=progress,
         chunk=chunk,
     )
-    there = {name for name, model in recorded.items() if model is not None}
-    rows = [*factor_rows(total, cohort, distance, split=split, recorded=there, population=population)]
+    there = {name: model for name, model in recorded.items() if model is not None}
+    own = {name for name, model in there.items() if is_own(model)}
+    rows = [*factor_rows(total, cohort, distance, split=split, recorded=there, population=population, own=own)]
     return RoundFactors.of(
         cohort,
         distance,
@@ -175,6 +178,7 @@ def round_factors(
     round_: Round,
     partition: Partition | None,
     *,
+    others: Sequence[Round | None] = (),
     loss: Loss = "squared",
     outputs: Outputs = "probabilities",
     **settings: Any,
@@ -187,6 +191,8 @@ def round_factors(
 
     Args:
         round_: whose recorded `global` and `averaged` are measured, where there are any.
+        others: the same round of the other runs where runs are draws, None of one that has no such round: losses of
+            recorded models are then means over all runs, and do not exist where one of them did not keep its own.
         settings: of :func:`decompose_round` and :func:`~fedscope.decomposition.decompose_loss`.
 
     Raises:
@@ -194,7 +200,7 @@ def round_factors(
 
     Source: Zhou et al., Section 6.1: averaging over rounds helps where rounds have different clients.
     """
-    recorded = {name: round_.read(name) if name in round_.models else None for name in ("global", "averaged")}
+    recorded = {name: _recorded([round_, *others], name) for name in ("global", "averaged")}
     settings |= {"globals_": recorded["global"] if cohort.trained is None else None, "averaged": recorded["averaged"]}
     if loss == "squared":
         members = None if partition is None else members_of(partition, cohort.client_ids, samples)
@@ -206,6 +212,14 @@ def round_factors(
         return factors
     missing = 1.0 - len(indices_held(partition, cohort.client_ids)) / len(indices_held(partition))
     return replace(factors, rows=(*factors.rows, FactorRow("missing_share", "measured", missing)))
+
+
+def _recorded(rounds: Sequence[Round | None], name: str) -> Weights | None:
+    """A recorded model; of several rounds that of each, [R, P]. None where one lacks it."""
+    models = [one.read(name) for one in rounds if one is not None and name in one.models]
+    if len(models) < len(rounds):
+        return None
+    return models[0] if len(models) == 1 else stack(models)
 
 
 def _membership(members: Members | None, clients: int, of: np.ndarray) -> torch.Tensor:

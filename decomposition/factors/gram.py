@@ -28,7 +28,8 @@ class OutputMoments:
     """Sums over n samples, float64.
 
     `gram` [2+2R, 2+2R]: <V_i, V_j>; `spread` [K, R, R]: <d_k^r, d_k^s>; `wens` [R], `fma` [R]: the losses of WENS^r and
-    of w_FMA^r, from the outputs themselves; `own`, `other` [K]: ||y - mean_r f_k^r||^2 inside and outside of the
+    of w_FMA^r, from the outputs themselves; `recorded` [2, R]: those of "global" and "averaged", nan unless each draw
+    has its own; `own`, `other` [K]: ||y - mean_r f_k^r||^2 inside and outside of the
     client's samples, and their counts; `mean` [Q], `comoment` [Q, Q]: means of COLUMNS and sums of products of their
     deviations (nan for a model that was not given); `least` the least covariance of two clients, min_{k != l} mean_r
     <d_k^r, d_l^r>, and `equal` the loss of the unweighted ensemble, mean_r ||y - (1/K) sum_k f_k^r||^2 (both nan where
@@ -40,6 +41,7 @@ class OutputMoments:
     spread: Array
     wens: Array
     fma: Array
+    recorded: Array
     own: Array
     other: Array
     own_count: npt.NDArray[np.int64]
@@ -72,7 +74,8 @@ def chunk_moments(
     Args:
         clients: f_k^r, [K, R, B, C]; all outputs in float64.
         fma: outputs of w_FMA^r, [R, B, C].
-        recorded: outputs of "global" and "averaged", [B, C], where there are such models.
+        recorded: outputs of "global" and "averaged", [B, C], where there are such models, or [R, B, C] where each draw
+            has its own, of which the mean loss is taken.
         y: one-hot, [B, C].
         members: m_k, bool [K, B].
         p: [K].
@@ -100,6 +103,8 @@ def chunk_moments(
     wens_loss = _square(y - torch.tensordot(p, summed, dims=1))
     fma_loss = _square(y - fma)
     absent = torch.full((batch,), torch.nan, dtype=y.dtype, device=y.device)
+    models = [_square(y - recorded[name]) if name in recorded else absent for name in COLUMNS[-2:]]
+    of_draws = [one.sum(1) if one.dim() == 2 else torch.full_like(wens_loss[:, 0], torch.nan) for one in models]
     columns = torch.stack(
         [
             _square(train),
@@ -112,7 +117,7 @@ def chunk_moments(
             wens_loss.mean(0),
             fma_loss.mean(0),
             fma_loss[0],
-            *(_square(y - recorded[name]) if name in recorded else absent for name in COLUMNS[-2:]),
+            *(one.mean(0) if one.dim() == 2 else one for one in models),
         ]
     )
     mean = columns.mean(1)
@@ -124,6 +129,7 @@ def chunk_moments(
         spread=_numpy(torch.bmm(rows, rows.transpose(1, 2))),
         wens=_numpy(wens_loss.sum(1)),
         fma=_numpy(fma_loss.sum(1)),
+        recorded=_numpy(torch.stack(of_draws)),
         own=_numpy(norms.masked_fill(~members, 0.0).sum(1)),
         other=_numpy(norms.masked_fill(members, 0.0).sum(1)),
         own_count=members.sum(1).cpu().numpy(),

@@ -55,9 +55,9 @@ S = TypeVar("S", bound=SampleSums)
 
 @dataclass(frozen=True)
 class Chunk:
-    """Outputs on B samples: `clients` [K, R, B, C], `fma` of w_FMA^r [R, B, C], `recorded` by name [B, C], and the
-    targets `y` [B]. Where samples have positions, as sequences do, every position that counts is one of the B; `of` [B]
-    says which of the data set's samples each belongs to."""
+    """Outputs on B samples: `clients` [K, R, B, C], `fma` of w_FMA^r [R, B, C], `recorded` by name [B, C], or [R, B, C]
+    where each draw has its own, and the targets `y` [B]. Where samples have positions, as sequences do, every position
+    that counts is one of the B; `of` [B] says which of the data set's samples each belongs to."""
 
     of: npt.NDArray[np.int64]
     clients: Tensor
@@ -79,15 +79,21 @@ def add_up(
     """(the sums of all chunks, ||w_k^r - w_FMA^r|| [K, R]).
 
     Args:
-        recorded: models besides the cohort's, where there are such.
+        recorded: models besides the cohort's, where there are such: one, or one a draw, [R, P].
         sums: of a chunk, with p [K] where its outputs are.
         measured: gives w_FMA^r its running statistics; None: they are averaged as the weights are.
         how: see :class:`PassSettings`.
 
     Raises:
-        FedscopeError: models that do not fit the module.
+        FedscopeError: models that do not fit the module, or the draws.
     """
     there = {name: model for name, model in recorded.items() if model is not None}
+    for name, model in there.items():
+        if is_own(model) and len(model) != cohort.count:
+            raise FedscopeError(
+                f"{len(model)} {name} models are given for the {cohort.count} draws of round {cohort.round}: give one, "
+                "or one a draw"
+            )
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
     if measured is not None:
         fma = [measured(one) for one in fma]
@@ -95,6 +101,11 @@ def add_up(
     parts = stream_outputs(module, samples, cohort, fma, there, **how)
     total = reduce(lambda a, b: a.merge(b), (sums(part, p.to(part.clients.device)) for part in parts))
     return total, distances(cohort, fma)
+
+
+def is_own(recorded: Weights) -> bool:
+    """Tell whether each draw has its own, [R, P], and not one model stands beside all draws."""
+    return recorded.parameters.ndim == 2
 
 
 def stream_outputs(
@@ -113,16 +124,26 @@ def stream_outputs(
     named = {f"the {name} model": model for name, model in {"client": cohort.draws[0], **recorded}.items()}
     # Client-major, so that the outputs are [K, R, ...] without a copy.
     clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
-    models, draws = [*clients, *fma, *recorded.values()], cohort.count
+    draws, first = cohort.count, len(clients) + len(fma)
+    beside = [row for model in recorded.values() for row in (_rows(model) if is_own(model) else [model])]
+    models = [*clients, *fma, *beside]
+    places: dict[str, int | slice] = {}
+    for name, model in recorded.items():
+        places[name] = slice(first, first + draws) if is_own(model) else first
+        first += draws if is_own(model) else 1
     for rows, logits in model_outputs(module, samples, models, named, number=cohort.round, **how):
         f, y, of = samples.task.positions(logits, samples.y[rows])
         yield Chunk(
             of=rows.start + of.cpu().numpy(),
             clients=f[: len(clients)].reshape(-1, draws, *f.shape[1:]),
             fma=f[len(clients) : len(clients) + draws],
-            recorded=dict(zip(recorded, f[len(clients) + draws :], strict=True)),
+            recorded={name: f[place] for name, place in places.items()},
             y=y.to(f.device),
         )
+
+
+def _rows(model: Weights) -> list[Weights]:
+    return [model.row(r) for r in range(len(model))]
 
 
 def model_outputs(

@@ -32,10 +32,12 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
     """A few sentences from the result alone; of some panels what concerns these."""
     rounds = [one for run in result.runs for one in run.rounds]
     if panels and not {"factors", "clients"} & set(panels):
+        curves = _curves(result) if "error" in panels else ""
         if "distance" not in panels:
-            return ""
+            return curves
         draws = _draws(result.draws, rounds, squared=False)
-        return f"Draws {literal(result.draws)}: {draws}. Distances are means over draws; {_bars(rounds)}."
+        said = f"Draws {literal(result.draws)}: {draws}. Distances are means over draws; {_bars(rounds)}."
+        return f"{said} {curves}".strip()
     parts = [_loss(result.loss, rounds, _samples(result, rounds))]
     if result.split != "train" and any(one.split for one in rounds):
         parts.append("Own: label among the client's.")
@@ -49,7 +51,14 @@ def notes(result: Decomposition, panels: Sequence[str] = ()) -> str:
     unbiased = all(one.independent for one in rounds) and result.loss == "squared"
     kind = "Unbiased estimates" if unbiased else "Plug-in estimates"
     said = f"Draws {literal(result.draws)}: {draws}.{_single(rounds)}"
-    return " ".join([*parts, said, f"{kind}; {_bars(rounds)}."])
+    curves = _curves(result) if not panels or "error" in panels else ""
+    return " ".join(filter(None, [*parts, said, f"{kind}; {_bars(rounds)}.", curves]))
+
+
+def _curves(result: Decomposition) -> str:
+    """Say whose the measured test errors are, where several runs are decomposed together."""
+    several = result.draws == "runs" and any(run.curves for run in result.runs)
+    return "Test errors: means over the runs, where all were measured." if several else ""
 
 
 def _samples(result: Decomposition, rounds: Sequence[RoundFactors]) -> str:

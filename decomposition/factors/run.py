@@ -149,7 +149,7 @@ class DecompositionRequest:
                 if rounds and self.layers is not None:
                     parts.append(RunLayerFactors(group.name, model, rounds))
                 elif rounds:
-                    parts.append(RunFactors(group.name, model, rounds, error_curves(group.run)))
+                    parts.append(RunFactors(group.name, model, rounds, error_curves(*group.runs)))
         attrs = {**attrs, **averaged_statistics(self.runs, *statistics)}
         if self.layers is not None:
             return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
@@ -201,6 +201,7 @@ class DecompositionRequest:
             samples, population = samples_of_clients(cohorts.dataset, run.partition, self.source, ids)
             asked = module, samples, cohort, run.round(number), run.partition
             how: dict[str, Any] = {
+                "others": [one.round(number) if number in one.rounds else None for one in group.runs[1:]],
                 "outputs": self.outputs,
                 "population": population,
                 "compute": cohorts.compute,

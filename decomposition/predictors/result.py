@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...results import Serializable, Table, TableResult, columns_of
+from ..draws.divergence import lost_rounds
 
 #: by column, what a predictor is, in a few words
 PREDICTORS: Mapping[str, str] = {
@@ -125,13 +126,15 @@ class Predictors(TableResult):
 
     def summary(self) -> str:
         """Say in how many rounds the mean gains, and how well each number predicts how much."""
-        gains = [one.gain for one in self.rounds if one.gain is not None]
         run = self.rounds[0].run if self.rounds else ""
-        better = sum(gain > 0 for gain in gains)
-        lines = [
-            f"{run}: the mean has a lower loss than its clients have on average in {better} of {len(gains)} rounds; "
-            "rank correlation of what it gains with"
+        better = sum(one.gain is not None and one.gain > 0 for one in self.rounds)
+        parts = [
+            f"{run}: the mean has a lower loss than its clients have on average in {better} of "
+            f"{len(self.rounds)} round{'' if len(self.rounds) == 1 else 's'}",
+            lost_rounds([one.round for one in self.rounds if one.gain is None]),
+            "rank correlation of what it gains with",
         ]
+        lines = ["; ".join(filter(None, parts))]
         wide = max(map(len, PREDICTORS.values()))
         lines += [f"  {PREDICTORS.get(one.predictor, one.predictor):{wide}}  {words(one)}" for one in self.correlations]
         if any(one.holds for one in self.correlations):

@@ -24,7 +24,8 @@ def sign_conflict(round_: Round, adapters: Adapters | None = None) -> float | No
     """Compute the share of the parameters which some clients of a round have raised and others lowered.
 
     Of the parameters that any client has moved; NaN where none has, None where the round's ``start`` was not recorded.
-    Clients are read in blocks of columns.
+    A number that is not finite, as of a client that diverged, has no sign and has not moved. Clients are read in blocks
+    of columns.
 
     Args:
         adapters: what the models add, where they are adapters: the parameters are then the entries of s B A, of which
@@ -73,7 +74,8 @@ def share(counted: Iterable[tuple[int, int]]) -> float:
 
 
 def _signs(values: np.ndarray, own: np.ndarray) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    return np.asarray((values > own).any(axis=0)), np.asarray((values < own).any(axis=0))
+    finite = np.isfinite(values)  # an infinite number would be a sign, and NaN is none
+    return np.asarray(((values > own) & finite).any(axis=0)), np.asarray(((values < own) & finite).any(axis=0))
 
 
 def _of_adapters(round_: Round, adapters: Adapters) -> Iterator[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
@@ -88,13 +90,15 @@ def _of_adapters(round_: Round, adapters: Adapters) -> Iterator[tuple[npt.NDArra
             lowered = np.zeros_like(raised)
             for a, b in zip(own.a, own.b, strict=True):
                 change, rounding = _change(a, b[rows], sent.a[0], sent.b[0, rows])
-                raised |= change > rounding
-                lowered |= change < -rounding
+                finite = np.isfinite(change)
+                raised |= (change > rounding) & finite
+                lowered |= (change < -rounding) & finite
             yield raised, lowered
     for name in adapters.dense:
         yield _signs(read_parameter(round_, name), read_parameter(round_, name, "start")[0])
 
 
+@np.errstate(invalid="ignore", over="ignore")  # of clients that diverged
 def _change(a: Array, b: Array, a0: Array, b0: Array) -> tuple[Array, Array]:
     """Rows of B A − B_0 A_0, and how far an entry may be off because its factors were rounded."""
     left, right = differences(a[None], b[None], a0, b0)

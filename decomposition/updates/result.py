@@ -125,10 +125,11 @@ class ClientUpdates(ArrayResult):
         return "; ".join(part for part in parts if part)
 
     def findings(self) -> dict[str, Any]:
-        """Every round's numbers."""
+        """Every round's numbers, those of the table: None where one does not exist, infinite where updates cancel
+        entirely; in JSON, which has no infinity, both are null."""
         rounds = []
         for round_ in self.rounds:
-            numbers = {name: getattr(round_, name) for name in MEASURED}
+            numbers = measured(round_)
             where = {"run": self.run, "round": round_.round, "clients": len(round_.client_ids)}
             told = {"sketch": round_.sketch} if round_.sketch else {}
             rounds.append({**where, **numbers, "unmoved": round_.unmoved, "diverged": round_.diverged, **told})

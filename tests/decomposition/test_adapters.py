@@ -6,6 +6,7 @@ import csv
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from fedscope.checkpoints.models.low_rank import best_of_rank, norm, singular_va
 from fedscope.checkpoints.models.products import adapters_of
 from fedscope.cli.main import run as command
 from fedscope.decomposition.adapters.inner_products import differences, inner_products
-from fedscope.decomposition.adapters.means import effective_rank
+from fedscope.decomposition.adapters.means import LayerMeans, effective_rank
+from fedscope.decomposition.adapters.result import AdapterMeans
 from fedscope.training.methods.base import Cohort
 from fedscope.training.settings.registry import find
 
@@ -349,6 +351,37 @@ def test_errors_of_means_are_those_of_dense_matrices(tmp_path: Path) -> None:
     assert whole.norm == pytest.approx(np.sqrt(squares[0]), rel=ROUNDED)
     assert whole.factors == pytest.approx(np.sqrt(squares[1] / squares[0]), rel=1e-5)
     assert whole.rank is None
+
+
+def cell(layer: str, rank: int | None, factors: float, factors_of_moved: float | None) -> LayerMeans:
+    return LayerMeans(4, layer, rank, 2.0, 1.0, factors, 0.01, None, None, "", factors_of_moved, None)
+
+
+def test_a_layers_error_stands_beside_its_own_change_and_all_ranks_are_told() -> None:
+    cells = cell("1", 2, 0.01, 0.05), cell("3", 8, 0.0488, 0.1469), cell("all layers", None, 0.02, 0.0342)
+    assert AdapterMeans(cells, {"run": {"path": "runs/lora"}}).summary() == (
+        "lora, round 4: off the mean of products B·A are the mean of factors 2 %, the mean of products 1 % (products "
+        "at the adapter's ranks, 2 to 8); the mean of factors is off by 3.42 % of what the round has changed; it is "
+        "off most in 3, 4.88 % (14.7 % of what it has changed there)"
+    )
+    alike = AdapterMeans((cells[0], replace(cells[1], rank=2, factors_of_moved=None), cells[2])).summary()
+    assert "(products at the adapter's rank 2);" in alike
+    assert alike.endswith("off most in 3, 4.88 %")
+    alone = AdapterMeans((cells[1], replace(cells[2], factors_of_moved=float("nan")))).summary()
+    assert alone.endswith("(products at the adapter's rank 8)")
+
+
+def test_the_sentence_has_the_layers_own_share_of_a_recorded_run(tmp_path: Path) -> None:
+    """Against dense matrices: the layer that is off most, and how much that is of what it has moved."""
+    clients = [adapter(k) for k in (1, 2, 3)]
+    found = fedscope.adapters(record(tmp_path / "run", [(adapter(0), clients, None)]))
+    mean = {name: sum(dense(client)[name] for client in clients) / 3 for name in "qv"}
+    made, start = dense(mean_of(clients, [1 / 3] * 3)), dense(adapter(0))
+    off = {name: np.linalg.norm(made[name] - mean[name]) for name in "qv"}
+    most = max("qv", key=lambda name: off[name] / np.linalg.norm(mean[name]))
+    share = 100 * off[most] / np.linalg.norm(mean[most] - start[most])
+    assert f"it is off most in {most}, " in found.summary()
+    assert f"({share:.3g} % of what it has changed there)" in found.summary()
 
 
 def test_the_mean_that_a_server_has_made_is_named(tmp_path: Path) -> None:

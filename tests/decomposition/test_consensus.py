@@ -200,6 +200,42 @@ def test_a_run_with_one_start_has_no_distance_after_it(two_rounds: Path, monkeyp
     assert first.moved == pytest.approx(float(np.linalg.norm(clients.mean(axis=0) - start)))
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["starts", "start"])
+def test_only_the_start_of_round_1_is_the_initial_model(tmp_path: Path, own: bool) -> None:
+    """A loop of nodes that keeps every third round has no initial model, and a later start is not taken for it; the one
+    start of a round with a server is kept in every round."""
+    draw, size = np.random.default_rng(2), 40
+    w = [draw.normal(size=(3, size)).astype(np.float32) for _ in range(7)]  # starts of rounds 1 to 6, and what follows
+    for keep in ("all", "every:3"):
+        with Recorder(tmp_path / keep.replace(":", "-"), keep=keep) as recorder:
+            for t in range(6):
+                clients = [{"w": v} for v in w[t + 1]]
+                if own:
+                    recorder.round(starts=[{"w": v} for v in w[t]], clients=clients)
+                else:
+                    recorder.round(start={"w": w[t][0]}, clients=clients, global_={"w": w[t + 1][0]})
+    from fedscope.decomposition.consensus.distances import measure_distances
+
+    whole, some = (fedscope.Run.open(tmp_path / name) for name in ("all", "every-3"))
+    initial = (w[0] if own else w[0][:1]).astype(float).mean(axis=0)
+    for t in (3, 6):
+        expected = float(np.linalg.norm(w[t].astype(float).mean(axis=0) - initial))
+        assert measure_distances(whole, t).moved == pytest.approx(expected)
+        found = measure_distances(some, t)
+        assert found.moved == (None if own else pytest.approx(expected))
+        assert found.before == pytest.approx(consensus_distance(w[t]))
+
+
+def test_a_run_without_its_first_start_has_no_shares_and_says_so(tmp_path: Path) -> None:
+    kept = {"record": {"globals": "none", "clients": "2"}}
+    run = fedscope.train(kept, clients=4, participation=1, rounds=2, out=tmp_path / "run")
+    result = fedscope.consensus(run)
+    row = result.rounds[-1].row
+    assert (row.round, row.moved, row.before_relative, row.after_relative) == (2, None, None, None)
+    assert "how far the mean has come is not known, because round 1's start was not recorded" in result.summary()
+    result.figure()
+
+
 def test_nodes_that_come_and_go_are_compared_where_they_stay(tmp_path: Path) -> None:
     """Nodes 0 to 3, then 1, 2 and 9: after mixing are the starts of 1 and 2."""
     draw = np.random.default_rng(0)
@@ -265,6 +301,9 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
     both = Consensus((*one.rounds, MeasuredRound(silent, why="nobody says it")), attrs)
     assert "0.5 (25 % of the mean's way) before mixing, after it not known" in both.summary()
     assert "(1 ± 0.4 points more); it is better in 1 of 2 rounds" in both.summary()
+    broken = MeasuredRound(row("ring", 39, error_gain=np.nan, error_gain_stderr=np.nan))
+    three = Consensus((broken, *both.rounds), attrs).summary()
+    assert "it is better in 1 of 3 rounds; round 39 is not finite; mixing" in three
     wrong = Consensus((MeasuredRound(row("ring", 3, residual=0.34)),), attrs)
     assert (
         "mixing as given does not explain the next starts: 34 % of the distance is left in round 3" in wrong.summary()

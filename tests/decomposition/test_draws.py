@@ -17,6 +17,7 @@ from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights, mean, stack, weighted_mean
 from fedscope.decomposition import CohortDraws, decompose_round, draws_of_rounds, draws_of_runs, join
 from fedscope.decomposition.draws.sources import groups_of, parse_draws
+from fedscope.decomposition.factors.notes import notes
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.samples import Samples
 from fedscope.training import Config, branch, config_of, merge, module_of, preset, train
@@ -323,3 +324,86 @@ def _twice(run: Run, number: int) -> CohortDraws:
     return CohortDraws(
         number, round_.client_ids, round_.weights, (noise, clients), round_.client_samples, "local:2", True
     )
+
+
+@pytest.fixture(scope="module")
+def stepping(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    """Three runs with a server that steps, and an average over rounds."""
+    folder = tmp_path_factory.mktemp("stepping")
+    settings: dict[str, Any] = {"server": {"method": "fedadam"}, "average": {"start": 2, "window": 2}}
+    return [trained(folder / f"s{seed}", "ima", run={"seed": seed}, **settings) for seed in range(3)]
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy", "zero-one"])
+def test_numbers_of_recorded_models_are_means_over_runs_that_are_draws(stepping: list[Run], loss: str) -> None:
+    """Under the name of all runs no number is of the first alone: each run decomposed by itself says its own."""
+    together = decompose(stepping, draws="runs", rounds=3, loss=loss, of="both")
+    alone = [decompose(run, draws="none", rounds=3, loss=loss, of="both") for run in stepping]
+    for place, model in enumerate(("global", "averaged")):
+        one = together.runs[place]
+        assert (one.run, one.model) == ("s0+s1+s2", model)
+        each = [own.runs[place].rounds[0] for own in alone]
+        for factor in ("fma_loss", "global_loss", "averaged_loss", "server_step"):
+            row, values = one.rounds[0].row(factor), [own.row(factor).value for own in each]
+            if values[0] is None:  # an average over rounds says nothing of the global model
+                assert (factor, model, row.value) == ("global_loss", "averaged", None)
+                continue
+            assert row.value == pytest.approx(np.mean(values), rel=1e-9, abs=1e-12)
+            assert row.stderr_draws == pytest.approx(np.std(values, ddof=1) / np.sqrt(3), rel=1e-6, abs=1e-12)
+        rows = {factor: one.rounds[0].row(factor).value for factor in ("fma_loss", "server_step", f"{model}_loss")}
+        assert rows["fma_loss"] + rows["server_step"] == pytest.approx(rows[f"{model}_loss"])
+
+
+def test_errors_over_samples_are_those_of_the_mean_over_runs(stepping: list[Run]) -> None:
+    """On a sample: of each sample's mean difference over runs, by plain torch."""
+    limited = {"split": "test", "limit": 40}
+    row = decompose(stepping, draws="runs", rounds=3, **limited).runs[0].rounds[0].row("server_step")
+    resolved = resolve_models([f"{stepping[0].path}@3/global"], EvaluationConfig("test", limit=40, device="cpu"))
+    net, samples = resolved.module, resolved.samples
+    wanted = torch.nn.functional.one_hot(samples.y, 10)
+
+    def losses(weights: Weights) -> torch.Tensor:
+        net.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.arrays().items()})
+        with torch.no_grad():
+            return (wanted - torch.softmax(net(samples.x).double(), 1)).square().sum(1)
+
+    steps = []
+    for run in stepping:
+        round_ = run.round(3)
+        steps.append(losses(round_.read("global")) - losses(weighted_mean(round_.clients(), round_.weights)))
+    mean_step = torch.stack(steps).mean(0)
+    assert row.value == pytest.approx(float(mean_step.mean()), rel=1e-5)
+    assert row.stderr_samples == pytest.approx(float(mean_step.std(correction=0)) / np.sqrt(40), rel=1e-5)
+
+
+def test_the_error_curve_of_runs_that_are_draws_is_their_mean(stepping: list[Run]) -> None:
+    result = decompose(stepping, draws="runs", rounds=3)
+    curves = {curve.label: curve for curve in result.runs[0].curves}
+    for label, column in (("global", "test_error"), ("averaged", "averaged_test_error")):
+        values = np.array([run.all_metrics()[column] for run in stepping])
+        there = ~np.isnan(values).any(axis=0)
+        assert curves[label].rounds == tuple(np.array(stepping[0].rounds)[there].tolist())
+        np.testing.assert_allclose(curves[label].error, values[:, there].mean(axis=0), rtol=1e-12)
+    assert len({run.all_metrics()["test_error"][-1] for run in stepping}) > 1
+    said = "Test errors: means over the runs, where all were measured."
+    for panels in ((), ("error",), ("distance", "error")):
+        assert said in notes(result, panels)
+    assert said not in notes(result, ("distance",))
+    assert said not in notes(decompose(stepping, draws="none", rounds=3))
+
+
+def test_a_model_that_one_of_the_runs_did_not_keep_has_no_mean(seeds: list[Run], tmp_path: Path) -> None:
+    other = trained(tmp_path / "other", run={"seed": 7}, record={"globals": "none"})
+    row = decompose([*seeds, other], draws="runs", rounds=2).runs[0].rounds[0].row
+    assert (row("global_loss").value, row("server_step").value) == (None, None)
+    assert row("fma_loss").value is not None
+
+
+def test_models_of_another_number_than_the_draws_are_refused(seeds: list[Run]) -> None:
+    cohort = draws_of_runs(seeds, 2)
+    samples = Samples(torch.zeros(2, 64), torch.zeros(2, dtype=torch.int64), 10, "zeros", "train", np.arange(2))
+    two = stack([run.round(2).read("global") for run in seeds[:2]])
+    with pytest.raises(
+        FedscopeError, match=r"2 global models are given for the 3 draws of round 2: give one, or one a"
+    ):
+        decompose_round(module_of(seeds[0]), samples, cohort, None, globals_=two, averaged=None, population=True)

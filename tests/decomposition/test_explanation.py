@@ -17,6 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, norm, t
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.explanation.context_measures import Against, ModelComparison, compare_models
@@ -278,6 +279,79 @@ def test_a_client_with_nearly_all_weight_leaves_no_interval_and_is_named():
     said = own_data(Evidence(replace(run, rounds=heavy), [])).sentence
     assert "client 3 has more than nine tenths of the weight, so means have no interval over clients." in said
     assert "nine tenths" not in own_data(Evidence(run, [])).sentence
+
+
+def over_rounds(run: RunFactors, trained: tuple[int, ...] = (1, 2, 3)) -> RunFactors:
+    """The same clients in several rounds of an average over rounds, each model with its part of the weight."""
+    rounds = [
+        replace(
+            one,
+            clients=tuple(
+                replace(row, weight=row.weight / len(trained), trained=t) for t in trained for row in one.clients
+            ),
+        )
+        for one in run.rounds
+    ]
+    return replace(run, model="averaged", rounds=tuple(rounds))
+
+
+def test_a_client_in_several_rounds_of_an_average_is_one() -> None:
+    """Its models are no more clients: what is said of clients is what one round of these clients would say."""
+    for clients in (4, 10):
+        once = made(clients=clients)
+        thrice = over_rounds(once)
+        page, wanted = (own_data(Evidence(run, [], "train")) for run in (thrice, once))
+        assert (page.verdict, page.sentence, page.decide) == (wanted.verdict, wanted.sentence, wanted.decide)
+        for one, own in zip(page.readings, wanted.readings, strict=True):
+            assert (one.name, one.value) == (own.name, pytest.approx(own.value))
+            assert (one.low, one.high) == (pytest.approx(own.low), pytest.approx(own.high))
+    assert f"So it is for {clients} of {clients} clients" in page.sentence
+
+
+def test_a_client_of_several_models_has_the_mean_of_theirs() -> None:
+    """Against the numbers of a table that says one row a client."""
+    draw = np.random.default_rng(5)
+    ids, p = np.array([3, 5, 8, 3, 8, 9]), np.array([0.1, 0.2, 0.1, 0.3, 0.1, 0.2])
+    values = draw.normal(size=6)
+    rows = [ClientRow(int(k), 20, float(w), 0.0, 0.0, 0.0, 1.0) for k, w in zip(ids, p, strict=True)]
+    wanted = [
+        (
+            ClientRow(k, 20, float(p[ids == k].sum()), 0.0, 0.0, 0.0, 1.0),
+            float(np.average(values[ids == k], weights=p[ids == k])),
+        )
+        for k in (3, 5, 8, 9)
+    ]
+    one = made().rounds[0]
+    got, expected = (
+        mean_of_clients("x", one, known) for known in (list(zip(rows, values.tolist(), strict=True)), wanted)
+    )
+    assert got.value == pytest.approx(float(p @ values))
+    assert (got.low, got.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+    # of two clients of equal weight, one of which has four models, none has nine tenths; of one alone there is no other
+    pair = [ClientRow(k, 20, w, 0.0, 0.0, 0.0, 1.0) for k, w in ((1, 0.5), *[(2, 0.125)] * 4)]
+    assert mean_of_clients("x", one, [(row, float(row.client)) for row in pair]).low is not None
+    assert mean_of_clients("x", one, [(row, float(i)) for i, row in enumerate(pair[1:])]).low is None
+    heavy = [replace(pair[0], weight=0.04), *(replace(row, weight=0.24) for row in pair[1:])]
+    assert mean_of_clients("x", one, [(row, 1.0) for row in heavy]).low is None, "client 2 has 96 %"
+
+
+def test_models_of_one_client_are_told_from_clients() -> None:
+    said = explained(over_rounds(made(clients=4))).of("variance-and-clients").sentence
+    assert "for one model of a client (the mean over all, ± over clients)" in said
+    assert "for all 12 models of 4 clients." in said
+    assert "for one client (the mean over all" in explained(made(clients=4)).of("variance-and-clients").sentence
+    alone = explained(over_rounds(made(clients=1))).of("variance-and-clients")
+    assert (alone.verdict, alone.decide) == ("undecided", "Rounds with two clients or more would decide it.")
+
+
+def test_clients_of_an_average_over_rounds_are_counted_once_from_a_run(tmp_path: Path) -> None:
+    run = fedscope.train(method="ima", clients=8, participation=0.5, rounds=8, out=tmp_path / "ima", data="digits")
+    (one,) = [run_.rounds[0] for run_ in fedscope.decompose(run, rounds=8, of="averaged", draws="none").runs]
+    models, ids = len(one.clients), {row.client for row in one.clients}
+    assert models > len(ids)
+    page = explain(fedscope.decompose(run, rounds=8, of="averaged", draws="none"))
+    said = page.of("own-data").sentence
+    assert f" of {len(ids)} clients in round 8." in said
 
 
 def test_a_difference_that_all_samples_share_has_no_interval():
@@ -977,7 +1051,9 @@ def test_what_an_interval_of_similarity_is_over_is_said():
     runs = made("a+b+c", draws="runs")
     found = explained(runs, draws="runs", similarity={"a+b+c": alike}, stand_ins={"a+b+c": "a"})
     assert found.of("outputs-differ").sentence.startswith("Of the run a alone. Their mean CKA")
-    assert any("similarity, test losses and test errors are of the first of them (a)." in note for note in found.notes)
+    assert any(
+        "similarity, and what is compared on test data, are of the first of them (a)." in note for note in found.notes
+    )
 
 
 @pytest.mark.parametrize("error", [1e-12, 0.0])
@@ -1172,6 +1248,82 @@ def test_on_all_samples_recorded_models_are_what_they_are() -> None:
     assert explained(soup(0.0, population=True), draws="none").of("locality-adds").decide == (
         "All samples are measured and nothing is drawn: only other models would decide it."
     )
+
+
+def without_samples_in_distances(run: RunFactors) -> RunFactors:
+    """As they are measured: no sample enters a distance, so none has an error over samples."""
+
+    def without(row: FactorRow) -> FactorRow:
+        return replace(row, stderr_samples=None) if row.factor.startswith("delta_") else row
+
+    return replace(run, rounds=tuple(replace(one, rows=tuple(map(without, one.rows))) for one in run.rounds))
+
+
+def recorded(**changes: tuple[float, ...]) -> RunFactors:
+    """Six rounds of recorded models on a sample of D, whose errors fall."""
+    known = {"variance": (None,) * 6, "covariance": (None,) * 6, **changes}
+    run = made(changes=known, draws="none", count=1, independent=False, population=False, scatter=0.0)
+    return without_samples_in_distances(run)
+
+
+def test_the_distance_of_recorded_models_is_exact_on_a_sample_too() -> None:
+    falling, rising = recorded(), recorded(delta_max=USUAL["delta_max"][::-1])
+    for one, value in zip(falling.rounds, USUAL["delta_max"], strict=True):
+        assert read(one, "delta_max") == Reading("delta_max", one.round, value, value, value)
+    page, against = (explained(run, draws="none") for run in (falling, rising))
+    said = page.of("distance-and-error")
+    assert (said.verdict, against.of("distance-and-error").verdict) == ("supported", "contradicted")
+    assert (
+        "Of 10 pairs of rounds, 10 have the greater error where Δ is greater, 0 where it is smaller." in said.sentence
+    )
+    assert "Kendall's τ is 1.00" in said.sentence
+    # what samples enter still has its interval
+    assert read(falling.rounds[0], "locality").half == pytest.approx(1.96 * 0.002)
+
+
+def test_the_distance_over_draws_that_cannot_say_has_no_interval() -> None:
+    """That no sample enters it does not help where draws do."""
+    pair = made(count=2, draws="local:2", population=False)
+    alike = made(changes={"variance": (0.0,) * 6}, population=False)
+    for run in map(without_samples_in_distances, (pair, alike)):
+        assert read(run.rounds[0], "delta_max").low is None
+
+
+def test_where_runs_are_draws_their_recorded_models_are_draws_too() -> None:
+    """Each run has its own global model, so that a step of the server has an interval over runs, and needs one."""
+    runs = made("a+b+c+d", {"server_step": (-0.1,) * 6}, draws="runs")
+    rows = [replace(one, rows=tuple(replace(row, stderr_draws=0.002) for row in one.rows)) for one in runs.rounds]
+    run = replace(runs, rounds=tuple(rows))
+    assert read(run.rounds[0], "server_step").half == pytest.approx(t.ppf(0.975, 3) * 0.002)
+    assert explained(run, draws="runs").of("server-step").verdict == "supported"
+    lost = made("a+b", {"server_step": (-0.1,) * 6}, count=2, draws="runs")
+    said = explained(lost, draws="runs").of("server-step")
+    assert (said.verdict, said.decide) == ("undecided", "R = 2 draws have no interval; --draws local:4 has.")
+    # replays share one global model, which no draw enters
+    assert read(made(draws="local:2", count=2).rounds[0], "server_step").half == 0
+
+
+def test_what_is_exact_on_a_sample_is_not_told_to_need_more_of_it() -> None:
+    """Distances that are all the same: no pair is apart."""
+    said = explained(recorded(delta_max=(2.0,) * 6), draws="none").of("distance-and-error")
+    assert (said.verdict, said.decide) == (
+        "undecided",
+        "No sample enters these numbers and nothing is drawn: only other models would decide it.",
+    )
+
+
+def test_a_measured_distance_decides_on_a_few_samples(tmp_path: Path) -> None:
+    """Δ of the page is the greatest distance of the stored clients to their mean, whatever the samples."""
+    run = fedscope.train(clients=4, participation=1, rounds=2, out=tmp_path / "run")
+    for measured in ({"split": "train", "limit": 40}, {"split": "test"}):
+        readings = fedscope.explain(run, rounds="all", draws="none", **measured).of("locality-adds").readings
+        found = {one.round: one for one in readings if one.name == "delta_max"}
+        for number in (1, 2):
+            clients, p = run.round(number).clients().parameters.astype(float), run.round(number).weights
+            expected = max(np.linalg.norm(clients - p @ clients, axis=1))
+            one = found[number]
+            assert one.value == pytest.approx(expected, rel=1e-5)
+            assert (one.low, one.high) == (one.value, one.value)
 
 
 @pytest.mark.parametrize(("step", "judged"), [(1e-9, False), (-3e-8, False), (1e-3, True)])

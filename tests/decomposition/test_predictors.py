@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,19 @@ def test_chance_and_too_few_rounds_are_said(tmp_path: Path) -> None:
     assert Predictors.load(tmp_path / "p") == found
     table = list(csv.DictReader((tmp_path / "p.correlations.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["predictor"] for row in table] == list(PREDICTORS)
+
+
+@pytest.mark.same_elsewhere
+def test_rounds_that_diverged_are_counted_and_named() -> None:
+    lost = replace(ROUND, round=2, mean=float("inf"), gain=None)
+    worse = replace(ROUND, round=5, gain=-0.5)
+    begin = "fma: the mean has a lower loss than its clients have on average in "
+    for rounds, said in (
+        ((ROUND,), "1 of 1 round; rank"),
+        ((ROUND, lost), "1 of 2 rounds; round 2 is not finite; rank"),
+        ((ROUND, lost, replace(lost, round=3), worse), "1 of 4 rounds; rounds 2-3 are not finite; rank"),
+    ):
+        assert Predictors(rounds, correlations_of(rounds), {}).summary().startswith(begin + said)
 
 
 @pytest.mark.same_elsewhere

@@ -320,6 +320,11 @@ def test_the_table_is_tidy_and_empty_where_nothing_exists(tmp_path: Path) -> Non
     assert [row["diversity"] for row in rows] == ["inf", ""]
     assert [row["mean_norm"] for row in rows] == ["1.0", ""]
     assert [row["diverged"] for row in rows] == ["0", "1"]
+    # in Python the same; JSON has no infinity, and a length kept of 0 tells it from what does not exist
+    found = [row["diversity"] for row in cancel.findings()["rounds"]]
+    assert found == [math.inf, None]
+    told = [(row["diversity"], row["cancellation"]) for row in Updates({"": cancel}).numbers()["rounds"]]
+    assert told == [(None, 0.0), (None, None)]
 
 
 def test_words_name_the_first_and_the_last_round_and_who_did_not_move() -> None:

@@ -180,13 +180,18 @@ def curve_of(run: Run) -> Curve:
     return Curve(run.name, metrics["round"].astype(int), values, has_no_server(run))
 
 
-def error_curves(run: Run) -> tuple[ErrorCurve, ...]:
-    """Return the test errors that were measured while training, as figures of other analyses draw them."""
-    metrics = run.all_metrics()
+def error_curves(*runs: Run) -> tuple[ErrorCurve, ...]:
+    """Return the test errors that were measured while training, as figures of other analyses draw them; of several runs
+    their mean, of the rounds in which all have one."""
+    metrics = [run.all_metrics() for run in runs]
     curves = []
     for label, column in (("global", "test_error"), ("averaged", "averaged_test_error")):
-        there = ~np.isnan(metrics[column])
-        if there.any():
-            rounds, error = metrics["round"][there].astype(int), metrics[column][there]
-            curves.append(ErrorCurve(label, tuple(rounds.tolist()), tuple(error.tolist())))
+        measured = [
+            {int(t): value for t, value in zip(one["round"], one[column], strict=True) if not np.isnan(value)}
+            for one in metrics
+        ]
+        rounds = tuple(t for t in measured[0] if all(t in own for own in measured))
+        if rounds:
+            errors = tuple(float(np.mean([own[t] for own in measured])) for t in rounds)
+            curves.append(ErrorCurve(label, rounds, errors))
     return tuple(curves)
