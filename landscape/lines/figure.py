@@ -14,6 +14,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import (
     CHARACTER,
     SMALL,
+    describe_alignment,
     describe_data,
     describe_statistics,
     literal,
@@ -173,13 +174,14 @@ def _data_on(name: str) -> str:
 
 
 def _describe_measurement(line: Line) -> list[str]:
-    """Describe the data and the normalization statistics."""
+    """Describe the data, the normalization statistics and whose order units have."""
     data = describe_data(line.attrs) if "data" in line.attrs else ""
     if counts := line.attrs.get("places"):
         low, high = min(counts.values()), max(counts.values())
         data = data.replace(f"{high:,} samples", f"{low:,} to {high:,} samples") if low < high else data
     policy = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
-    return [words for words in (data, policy) if words]
+    aligned = describe_alignment(line.attrs, shorten_label(line.ends[0][0], 40))
+    return [words for words in (data, policy, aligned) if words]
 
 
 def _remark(line: Line) -> str:

@@ -16,6 +16,7 @@ from ...plotting.style import (
     GREY,
     SMALL,
     SURFACE,
+    describe_alignment,
     describe_data,
     describe_statistics,
     paper_style,
@@ -150,4 +151,5 @@ def _remark(result: LayerLine) -> str:
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
     policy = describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", "none")))
-    return "; ".join([*parts, *([policy] if policy else [])])
+    aligned = describe_alignment(result.attrs, shorten_label(result.ends[0], 40))
+    return "; ".join(filter(None, [*parts, policy, aligned]))

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ...plotting.style import describe_statistics
+from ...plotting.style import describe_alignment, describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
-from ..planes.summary import precision_words
+from ..planes.summary import align_findings, precision_words
 from .barriers import height_words
 from .betas import coverage_findings, coverage_words, measured_parts
 
@@ -116,7 +116,8 @@ class LayerLine(ArrayResult):
         if broken:
             words += f"; {broken:,} of {self.loss.size:,} losses are not finite"
         statistics = describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", "none")))
-        return words + (f"; {statistics}" if statistics else "") + precision_words(self.attrs)
+        aligned = describe_alignment(self.attrs, self.ends[0])
+        return "; ".join(filter(None, [words, statistics, aligned])) + precision_words(self.attrs)
 
     def _barriers(self) -> str:
         whole = f"all layers together {self._height(0, -1)}"
@@ -157,6 +158,7 @@ class LayerLine(ArrayResult):
             "barrier": self.known_barriers,
             "barrier_stderr": self.barrier_stderr,
             **coverage_findings(self.beta),
+            **align_findings(self.attrs),
         }
 
 

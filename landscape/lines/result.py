@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.style import describe_statistics
+from ...plotting.style import describe_alignment, describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
-from ..planes.summary import precision_words
+from ..planes.summary import align_findings, precision_words
 from .barriers import height_words
 from .betas import coverage_findings, coverage_words, measured_parts
 
@@ -126,7 +126,7 @@ class Line(ArrayResult):
 
     def findings(self) -> dict[str, Any]:
         """Return the barriers, and which part of the lines was measured where it is not all."""
-        return {"barrier": self.known_barriers, **coverage_findings(self.beta)}
+        return {"barrier": self.known_barriers, **coverage_findings(self.beta), **align_findings(self.attrs)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +232,6 @@ def ends_words(line: Line) -> str:
         words = f"; {words}"
         if change.any():
             words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
-    if line.attrs.get("align"):
-        words += f"; units in the order of {line.ends[0][0]}'s, matched by {line.attrs['align']}"
+    if aligned := describe_alignment(line.attrs, line.ends[0][0]):
+        words += f"; {aligned}"
     return words + precision_words(line.attrs)

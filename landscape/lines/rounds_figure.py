@@ -14,6 +14,7 @@ from ...plotting.style import (
     CHARACTER,
     SMALL,
     SURFACE,
+    describe_alignment,
     describe_data,
     describe_statistics,
     paper_style,
@@ -103,4 +104,5 @@ def _remark(result: LayerRounds, values: np.ndarray) -> str:
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
     policy = describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", "none")))
-    return "; ".join([*parts, *([policy] if policy else []), *result.attrs.get("left_out", ())])
+    aligned = describe_alignment(result.attrs, shorten_label(result.ends[0], 40))
+    return "; ".join(filter(None, [*parts, policy, aligned, *result.attrs.get("left_out", ())]))

@@ -10,10 +10,10 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import spans
-from ...plotting.style import describe_statistics
+from ...plotting.style import describe_alignment, describe_statistics
 from ...results import Table, TableResult, columns_of
 from ...results.layer_cells import LayerCells
-from ..planes.summary import precision_words
+from ..planes.summary import align_findings, precision_words
 from .betas import betas_of, coverage_findings, coverage_words, measured_parts
 from .layer_result import growth_words, plus_minus
 from .layer_rounds import LayerBarrier
@@ -76,7 +76,8 @@ class LayerRounds(LayerCells, TableResult):
         if self.is_measured and (broken := sum(cell.barrier is None for cell in self.cells)):
             sentence += f"; {broken:,} of {len(self.cells):,} barriers are unknown, because losses are not finite"
         statistics = describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", "none")))
-        sentence += (f"; {statistics}" if statistics else "") + precision_words(self.attrs)
+        aligned = describe_alignment(self.attrs, self.ends[0])
+        sentence = "; ".join(filter(None, [sentence, statistics, aligned])) + precision_words(self.attrs)
         return "\n".join([sentence, *self.attrs.get("left_out", ())])
 
     @property
@@ -157,7 +158,8 @@ class LayerRounds(LayerCells, TableResult):
         if not self.is_measured:
             rows = [{**row, "barrier": None, "barrier_beta": None} for row in rows]
         notes = list(self.attrs.get("left_out", ()))
-        return {"layers": list(self.layers), "rounds": rows, "notes": notes, **coverage_findings(self.beta)}
+        more = {**coverage_findings(self.beta), **align_findings(self.attrs)}
+        return {"layers": list(self.layers), "rounds": rows, "notes": notes, **more}
 
 
 def _means(heights: np.ndarray) -> np.ndarray:
