@@ -7,6 +7,8 @@ from .interchange.garipov import read_plane as read_plane
 from .interchange.goldstein import read_surface as read_surface
 from .interchange.goldstein import write_surface as write_surface
 from .interchange.points import write_points as write_points
+from .lines.barriers import barrier_of as barrier_of
+from .lines.betas import betas_on as betas_on
 from .lines.figure import draw_connectivity as draw_connectivity
 from .lines.figure import draw_line as draw_line
 from .lines.layer_figure import draw_layers as draw_layers
@@ -18,8 +20,6 @@ from .lines.result import Line as Line
 from .lines.result import connectivity as connectivity
 from .lines.rounds_figure import draw_rounds as draw_rounds
 from .lines.rounds_result import LayerRounds as LayerRounds
-from .lines.segments import barrier_of as barrier_of
-from .lines.segments import betas_on as betas_on
 from .lines.segments import line as line
 from .planes.basins import Basin as Basin
 from .planes.basins import BasinModel as BasinModel

@@ -251,3 +251,16 @@ def describe_statistics(attrs: Mapping[str, Any], policy: str) -> str:
     if policy == "keep":
         return f"normalization statistics of {shorten_label(str(attrs.get('statistics_of', 'one model')), 40)}"
     return "normalization statistics interpolated" if policy == "interpolate" else ""
+
+
+def describe_alignment(attrs: Mapping[str, Any], first: str) -> str:
+    """Describe the order into which the units of a result's models were brought before; nothing where they stay.
+
+    Args:
+        first: the model whose order that is; in a figure shortened.
+
+    >>> describe_alignment({"align": "weights"}, "ima@20"), describe_alignment({}, "ima@20")
+    ("units in the order of ima@20's, matched by weights", '')
+    """
+    by = attrs.get("align")
+    return f"units in the order of {first}'s, matched by {by}" if by else ""

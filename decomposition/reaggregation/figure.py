@@ -95,4 +95,6 @@ def _remark(result: Reaggregation, rows: list[ModelRow]) -> str:
     parts.append(describe_data(result.attrs))
     if words := describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))):
         parts.append(words)
+    if by := result.attrs.get("align"):
+        parts.append(f"the clients' units brought into one order before, matched by {by}")
     return "; ".join(parts)

@@ -218,4 +218,5 @@ def _remark(result: Subsets, drawn: list[RoundSubsets], *, bands: bool) -> str:
     if "data" in result.attrs:
         parts.append(describe_data(_shared(result.attrs)))
     parts.append(describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))))
+    parts.append(result.alignment_words())
     return "; ".join(filter(None, parts))

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.style import describe_alignment
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from ..draws.divergence import diverged_words
 
@@ -211,7 +212,12 @@ class Subsets(TableResult):
                 lines.append(one.summary("" if one.place else split))
             elif one is group[0]:
                 lines.append(_of_clients(group))
-        return "\n".join(lines)
+        return "\n".join([*lines, *([words] if (words := self.alignment_words()) else [])])
+
+    def alignment_words(self) -> str:
+        """Say that clients are averaged in another order of their units than their own; nothing where it is theirs."""
+        words = describe_alignment(self.attrs, "the first client")
+        return f"the clients' {words}" if words else ""
 
     def on_clients(self, one: RoundSubsets) -> list[RoundSubsets]:
         """Return the same round on each client's data, where ``one`` is on a client's; else nothing."""
@@ -228,7 +234,8 @@ class Subsets(TableResult):
 
     def findings(self) -> dict[str, Any]:
         """Every round's sizes."""
-        return {"rounds": [{**_about(one), "sizes": [asdict(row) for row in one.sizes]} for one in self.rounds]}
+        rounds = [{**_about(one), "sizes": [asdict(row) for row in one.sizes]} for one in self.rounds]
+        return {"rounds": rounds, **({"align": self.attrs["align"]} if self.attrs.get("align") else {})}
 
 
 def _about(one: RoundSubsets) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
@@ -155,6 +156,8 @@ class Alignment(TableResult):
             spread = "" if row.stderr is None else f" ± {1.96 * row.stderr:.2g}"
             above = f"barrier {row.barrier:+.3g}{spread}"
             lines.append(f"  {row.model}: loss {row.loss:.3g}{error}, {above}")
+        if any(row.stderr is not None for row in self.averages):
+            lines.append("  barrier: the loss less the models' mean loss, on the same samples (± 1.96 standard errors)")
         lines += [f"  units stay that {said} takes, which is not followed" for said in self.attrs.get("stopped", ())]
         if self.averages and self._is_bad():
             lines.append(
@@ -163,10 +166,15 @@ class Alignment(TableResult):
         return "\n".join(lines)
 
     def _is_bad(self) -> bool:
-        """Whether the best mean has half as much loss again as the models."""
+        """Whether even the best mean has more loss than the models, by half of theirs and beyond its interval; a loss
+        may be below 0, where half as much again would be less."""
         own = [row.loss for row in self.averages if row.barrier is None]
-        means = [row.loss for row in self.averages if row.barrier is not None]
-        return min(means) > 1.5 * sum(own) / len(own)
+        means = [row for row in self.averages if row.barrier is not None and isfinite(row.loss)]
+        if not own or not means:
+            return False
+        best = min(means, key=lambda row: row.loss)
+        usual = sum(own) / len(own)
+        return best.loss - usual > max(0.5 * abs(usual), 1.96 * (best.stderr or 0.0))
 
     def findings(self) -> dict[str, Any]:
         """Return the tables."""

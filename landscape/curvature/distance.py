@@ -90,6 +90,6 @@ def _distance(key: tuple[str, int | None, str], name: str, places: Mapping[str, 
 
 
 def _shown(value: float | None, stderr: float | None = None) -> str:
-    if value is None:
+    if value is None or math.isnan(value):
         return "unknown"
-    return f"{value:.3g}" + ("" if stderr is None else f" ± {stderr:.2g}")
+    return f"{value:.3g}" + ("" if stderr is None or math.isnan(stderr) else f" ± {stderr:.2g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field
 from functools import cached_property
@@ -15,6 +16,8 @@ from ...old_paths import names_of
 from ...results import Table, TableResult, columns_of, group_rows, number
 from .distance import ALL, FlatnessDistance, distances_of
 
+#: measures whose stderr is that over what was drawn
+SPREAD = ("trace", "ball_mean", "filter_mean")
 #: measures whose flatness distance the summary tells, in words
 TOLD = {"eigenvalue_1": "largest eigenvalue", "trace": "trace", "worst_case": "worst rise", "ball_mean": "mean rise"}
 
@@ -87,27 +90,47 @@ class Curvature:
 
     def sentence(self) -> str:
         """Its measures in words."""
-
-        def shown(name: str) -> str:
-            measure = self.measure(name)
-            if measure is None or measure.value is None:
-                return "unknown"
-            spread = name in ("trace", "ball_mean", "filter_mean") and measure.stderr is not None
-            return f"{measure.value:.3g}" + (f" ± {measure.stderr:.1g}" if spread else "")
-
-        def radius(name: str) -> str:
-            measure = self.measure(name)
-            return "" if measure is None or measure.radius is None else f"{measure.radius:g}"
-
+        loss = self.measure("loss")
+        if loss is not None and loss.value is not None and not math.isfinite(loss.value):
+            return f"{self.label}: its loss is not finite, so nothing is known about it"
         hessian = ""
         if self.measure("trace") is not None:
-            hessian = f"eigenvalues {shown('eigenvalue_min')} to {shown('eigenvalue_1')}, trace {shown('trace')}; "
-        return (
-            f"{self.label}: loss {shown('loss')}; {hessian}"
-            f"within {radius('worst_case')} it rises by {shown('worst_case')} or more at worst and "
-            f"{shown('ball_mean')} on average, within {radius('filter_worst_case')} of the filters by "
-            f"{shown('filter_worst_case')} or more and {shown('filter_mean')}"
-        )
+            hessian = (
+                f"eigenvalues {self._shown('eigenvalue_min')} to {self._shown('eigenvalue_1')}, trace "
+                f"{self._shown('trace')}; "
+            )
+        return f"{self.label}: loss {self._shown('loss')}; {hessian}{self._rises()}"
+
+    def _shown(self, name: str) -> str:
+        measure = self.measure(name)
+        if measure is None or measure.value is None or math.isnan(measure.value):
+            return "unknown"
+        spread = name in SPREAD and measure.stderr is not None and math.isfinite(measure.stderr)
+        return f"{measure.value:.3g}" + (f" ± {measure.stderr:.1g}" if spread else "")
+
+    def _radius(self, *names: str) -> float | None:
+        """The radius of the first of these measures that has one; none has where it could not be measured."""
+        found = (measure.radius for name in names if (measure := self.measure(name)) is not None)
+        return next((radius for radius in found if radius is not None), None)
+
+    def _rises(self) -> str:
+        """How far the loss rises in both balls; of one about which nothing is known that it is so."""
+        ball, filters = self._radius("worst_case", "ball_mean"), self._radius("filter_worst_case", "filter_mean")
+        if ball is None:
+            told = "how it rises about the model is unknown"
+        else:
+            told = (
+                f"within {ball:g} it rises by {_or_more(self._shown('worst_case'))} at worst and "
+                f"{self._shown('ball_mean')} on average"
+            )
+        if filters is None:
+            return f"{told}, and relative to the filters that is unknown" if ball is not None else told
+        worst, mean = _or_more(self._shown("filter_worst_case")), self._shown("filter_mean")
+        return f"{told}, within {filters:g} of the filters by {worst} and {mean}"
+
+
+def _or_more(shown: str) -> str:
+    return shown if shown == "unknown" else f"{shown} or more"
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,14 +270,20 @@ class Sharpness(TableResult):
                 sentences.append(model.sentence())
             elif model.place == ALL:
                 sentences += [model.sentence(), self._distance(model)]
-        return "\n".join([*sentences, *([self.frozen] if self.frozen else [])])
+        spread = any(one.name in SPREAD and one.stderr is not None for _, one in self.measures())
+        about = "± behind a trace and a mean rise: one standard error over the random vectors and directions drawn"
+        return "\n".join([*sentences, *([about] if spread else []), *([self.frozen] if self.frozen else [])])
 
     def _by_layer(self, whole: Curvature) -> str:
         """Say which layer is the sharpest, and which has most of the trace."""
         parts = [one for one in self.models if one.named == whole.named and one is not whole]
         said = []
         for name in ("eigenvalue_1", "worst_case") if whole.measure("trace") else ("worst_case", "ball_mean"):
-            of = [(measure.value, one.layer) for one in parts if (measure := one.measure(name)) and measure.value]
+            of = [
+                (measure.value, one.layer)
+                for one in parts
+                if (measure := one.measure(name)) and measure.value and not math.isnan(measure.value)
+            ]
             if of:
                 value, layer = max(of)
                 said.append(f"the {TOLD[name]} is {value:.3g} in {layer} alone")
@@ -262,7 +291,11 @@ class Sharpness(TableResult):
         shares = [
             (measure.value, one.layer, one.parameters)
             for one in parts
-            if trace is not None and trace.value and (measure := one.measure("trace")) and measure.value is not None
+            if trace is not None
+            and trace.value
+            and (measure := one.measure("trace"))
+            and measure.value is not None
+            and math.isfinite(measure.value)
         ]
         if shares and trace is not None and trace.value:
             value, layer, count = max(shares)

@@ -17,6 +17,8 @@ from ..planes.result import Plane
 SPLITS = ("test", "train")
 #: what their code fills a surface with before it computes
 HOLE = -1.0
+#: what their surfaces are said to be of, whose files do not say it
+THEIRS = "loss-landscape"
 #: attributes of ours in their file, which their scripts do not look at, and how the names of others begin
 KEPT = ("program", "units", "loss_units", "data", "samples", "client", "holes")
 KEPT_OF_ADAPTIVE = ("held_out_", "points_")
@@ -60,7 +62,8 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
 
     Their coordinates count lengths of two directions, which need not be orthogonal nor of one length and are in
     another file, so they are no distances: ``attrs["units"]`` says which they are. Points marked with -1 were not
-    computed and become NaN; ``attrs["holes"]`` counts them in the loss. Coordinates that fall are read from their
+    computed and become NaN; ``attrs["holes"]`` counts them in the loss. In a surface that :func:`write_surface` wrote
+    of another program's or fedscope's own plane -1 is a loss like any other. Coordinates that fall are read from their
     other end. An accuracy that is missing leaves the error NaN. The file knows no models, nor whether the loss was
     cross-entropy (their default) or squared error, so ``attrs["loss_units"]`` is empty.
 
@@ -95,20 +98,22 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
         measured = _surface(path, file, "computed", (y.size, x.size)) if "computed" in file else None
         kept: dict[str, Any] = {name: attribute(file, name) for name in file.attrs if _is_kept(name)}
         refuse_strange(path, kept)
+        # in a file of ours, whose losses may be below 0, it is a loss
+        hole = HOLE if kept.get("program", THEIRS) == THEIRS else np.nan
         about = {
             "kind": "surface",
-            "program": "loss-landscape",
+            "program": THEIRS,
             "units": "direction lengths",
             "loss_units": "",
             **kept,
             "split": chosen,
             "file": str(path),
-            "holes": int(np.count_nonzero(stored["loss"] == HOLE)) + int(kept.get("holes", 0)),
+            "holes": int(np.count_nonzero(stored["loss"] == hole)) + int(kept.get("holes", 0)),
             **_directions(file),
         }
     # rising coordinates, whichever end they were computed from
     rows, columns = np.argsort(y), np.argsort(x)
-    values = {name: np.where(found == HOLE, np.nan, found)[np.ix_(rows, columns)] for name, found in stored.items()}
+    values = {name: np.where(found == hole, np.nan, found)[np.ix_(rows, columns)] for name, found in stored.items()}
     accuracy = values.get("acc", np.full((y.size, x.size), np.nan))
     computed = None if measured is None else measured[np.ix_(rows, columns)] != 0
     unknown = float("nan")

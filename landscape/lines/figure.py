@@ -14,6 +14,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import (
     CHARACTER,
     SMALL,
+    describe_alignment,
     describe_data,
     describe_statistics,
     literal,
@@ -23,6 +24,7 @@ from ...plotting.style import (
     word_of,
 )
 from ...plotting.ticks import crosses, decades, even
+from .betas import coverage_words
 from .result import connectivity
 
 if TYPE_CHECKING:
@@ -143,9 +145,10 @@ def _entries(line: Line, width: float) -> list[tuple[list[str], str, bool]]:
     """Describe each pair: which end is which, in a line or, where that is too long, in two; its barrier, and whether
     that stands on a line of its own, since the figure is too narrow for both."""
     entries = []
-    curves = zip(line.ends, line.barrier, line.barrier_beta, strict=True)
+    curves = zip(line.ends, line.known_barriers, line.barrier_beta, strict=True)
     for i, ((first, second), barrier, where) in enumerate(curves):
         height = f"barrier {barrier:.3g} at {where:.2f}" if barrier > 0 else f"barrier {barrier:.3g}"
+        height = "barrier unknown" if np.isnan(barrier) else height
         room = int((width - 0.5 - RIGHT) / CHARACTER) - len(height) - 2
         if apart := room < FEWEST:
             room += len(height) + 2
@@ -171,17 +174,20 @@ def _data_on(name: str) -> str:
 
 
 def _describe_measurement(line: Line) -> list[str]:
-    """Describe the data and the normalization statistics."""
+    """Describe the data, the normalization statistics and whose order units have."""
     data = describe_data(line.attrs) if "data" in line.attrs else ""
     if counts := line.attrs.get("places"):
         low, high = min(counts.values()), max(counts.values())
         data = data.replace(f"{high:,} samples", f"{low:,} to {high:,} samples") if low < high else data
     policy = describe_statistics(line.attrs, str(line.attrs.get("normalization_policy", "none")))
-    return [words for words in (data, policy) if words]
+    aligned = describe_alignment(line.attrs, shorten_label(line.ends[0][0], 40))
+    return [words for words in (data, policy, aligned) if words]
 
 
 def _remark(line: Line) -> str:
     parts = [*_describe_measurement(line), "barrier: the highest rise above the dotted line"]
+    if words := coverage_words(line.beta, r"$\beta$"):
+        parts[-1] += f"; {words}"
     if line.on and len(set(line.ends)) == 1:
         first, second = (shorten_label(end, 40) for end in line.ends[0])
         parts.insert(0, rf"$\beta$ = 0: {second}, 1: {first}")

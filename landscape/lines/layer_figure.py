@@ -16,6 +16,7 @@ from ...plotting.style import (
     GREY,
     SMALL,
     SURFACE,
+    describe_alignment,
     describe_data,
     describe_statistics,
     paper_style,
@@ -23,6 +24,7 @@ from ...plotting.style import (
     word_of,
 )
 from ...plotting.ticks import decades, even
+from .betas import coverage_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +60,7 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
         block = LINE + high + 0.09
         sheet = FigureLayout(width, top + 2 * block + below + LINE * len(said) + EDGE, title)
         norm = _norm(result.loss)
-        limit = _limit(result.barrier + np.nan_to_num(result.barrier_stderr))
+        limit = _limit(result.known_barriers + np.nan_to_num(result.barrier_stderr))
         image: Any = None
         for i, end in enumerate(result.ends):
             at = top + i * block + LINE
@@ -114,10 +116,13 @@ def _limit(barrier: np.ndarray) -> float:
 
 
 def _draw_barriers(axes: Axes, result: LayerLine, i: int, limit: float, *, last: bool) -> None:
-    barriers, errors = result.barrier[i], result.barrier_stderr[i]
+    barriers, errors = result.known_barriers[i], result.barrier_stderr[i]
     shown = np.where(np.isfinite(barriers), barriers, 0.0)
     colours = [*[COLOURS[0]] * (len(barriers) - 1), GREY]
     axes.barh(np.arange(len(barriers)), shown, 0.7, color=colours)
+    unknown = np.flatnonzero(~np.isfinite(barriers))  # or infinite: as wide as the panel
+    hatched: dict[str, Any] = {"facecolor": "#e4e4e4", "edgecolor": "#9a9a9a", "hatch": "//////", "linewidth": 0}
+    axes.barh(unknown, np.full(len(unknown), limit), 0.7, **hatched)
     known = np.flatnonzero(errors > 0)
     if known.size:
         look: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.7}
@@ -137,9 +142,14 @@ def _remark(result: LayerLine) -> str:
     if (result.barrier_stderr > 0).any():
         parts[-1] += ", with its standard error over samples"
     broken = int(np.count_nonzero(~np.isfinite(result.loss)))
+    if not np.isfinite(result.known_barriers).all():
+        parts[-1] += ", hatched where it is no number"
+    if words := coverage_words(result.beta, r"$\beta$"):
+        parts.append(words)
     if broken:
         parts.append(f"{broken:,} of {result.loss.size:,} points not finite (hatched)")
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
     policy = describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", "none")))
-    return "; ".join([*parts, *([policy] if policy else [])])
+    aligned = describe_alignment(result.attrs, shorten_label(result.ends[0], 40))
+    return "; ".join(filter(None, [*parts, policy, aligned]))

@@ -12,7 +12,7 @@ from .layer_result import LayerLine
 
 @dataclass(frozen=True)
 class LayerBarrier(Serializable):
-    """The barrier of one line of layers in a round, None where a loss is not finite.
+    """The barrier of one line of layers in a round, None where a loss is not finite or no point between was measured.
 
     Attributes:
         layer: what moves: a layer's name, ``to NAME``, a pattern, or ``all layers``.

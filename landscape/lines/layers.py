@@ -32,8 +32,10 @@ from ...evaluation.sample_losses import SampleLosses, stderr_of_mean
 from ...evaluation.samples import Samples
 from ...evaluation.tied_parameters import tied_names
 from ...evaluation.validation import fits_module
+from .barriers import barrier_of
+from .betas import betas_on
 from .layer_result import LayerLine
-from .segments import barrier_of, betas_on, refuse_same
+from .segments import refuse_same
 
 
 def layer_lines(

@@ -15,10 +15,12 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.style import describe_statistics
+from ...plotting.style import describe_alignment, describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
-from ..planes.summary import precision_words
+from ..planes.summary import align_findings, precision_words
+from .barriers import height_words
+from .betas import coverage_findings, coverage_words, measured_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,8 +34,8 @@ class Line(ArrayResult):
         error: share misclassified, [pair, beta].
         barrier: the greatest excess of the loss over the straight line between the two ends, [pair]:
             max over 0 ≤ β ≤ 1 of L(β) − (β L(1) + (1−β) L(0)); 0 where the loss never rises above it, NaN where an
-            end or a point between is NaN.
-        barrier_beta: where that is, [pair].
+            end or a point between is NaN, and where no point between was measured.
+        barrier_beta: where that is, [pair]; NaN where the barrier is.
         attrs: provenance: data, samples, precision, device, versions and whatever the caller gave.
         own_loss, own_error: of the ends with the normalization statistics that they hold themselves, [pair, end], A
             (β = 1) first: other numbers than the curve's where the policy is ``keep`` or ``re-estimate``.
@@ -103,15 +105,28 @@ class Line(ArrayResult):
     def summary(self) -> str:
         """Describe the barriers in words."""
         barriers = ", ".join(
-            f"{barrier:.3g} at beta = {beta:.2f} ({label})" if barrier else f"none ({label})"
-            for barrier, beta, label in zip(self.barrier, self.barrier_beta, self.pairs, strict=True)
+            f"{height_words(barrier, beta)} ({label})"
+            for barrier, beta, label in zip(self.known_barriers, self.barrier_beta, self.pairs, strict=True)
         )
         begin = "loss barrier (greatest excess over the straight line between the ends)"
-        return f"{begin}: {barriers}{ends_words(self)}"
+        return f"{begin}: {barriers}{self._gaps()}{ends_words(self)}"
+
+    def _gaps(self) -> str:
+        """Say what lies between the ends and is not known."""
+        words = coverage_words(self.beta)
+        broken = int(np.count_nonzero(~np.isfinite(self.loss)))
+        return (f"; {words}" if words else "") + (
+            f"; {broken:,} of {self.loss.size:,} losses are not finite" if broken else ""
+        )
+
+    @property
+    def known_barriers(self) -> np.ndarray:
+        """The barriers, [pair]: NaN where no point between the ends was measured, which older files have as 0."""
+        return self.barrier if measured_parts(self.beta) else np.full_like(self.barrier, np.nan)
 
     def findings(self) -> dict[str, Any]:
-        """Return the barriers."""
-        return {"barrier": self.barrier}
+        """Return the barriers, and which part of the lines was measured where it is not all."""
+        return {"barrier": self.known_barriers, **coverage_findings(self.beta), **align_findings(self.attrs)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +137,8 @@ class Connectivity(Line):
 
     def summary(self) -> str:
         """Describe the losses between all pairs."""
-        return self._between() + ends_words(self)
+        words = coverage_words(self.beta)
+        return self._between() + (f"; {words}" if words else "") + ends_words(self)
 
     def _between(self) -> str:
         labels, barriers, middles = connectivity(self)
@@ -137,9 +153,13 @@ class Connectivity(Line):
             return f"{values[i, j]:.3g} (clients {names[i]} and {names[j]})"
 
         with_barrier = int((barriers[upper] > 0).sum())
-        barrier = "no pair has a barrier"
+        unknown = int(np.isnan(barriers[upper]).sum())
+        barrier = f"no {'other ' if unknown else ''}pair has a barrier"
         if with_barrier:
-            barrier = f"{with_barrier} with a barrier, the greatest {words(barriers, int(barriers[upper].argmax()))}"
+            greatest = int(np.nanargmax(barriers[upper]))
+            barrier = f"{with_barrier} with a barrier, the greatest {words(barriers, greatest)}"
+        if unknown:
+            barrier = f"of {unknown} the barrier is unknown, because losses are not finite; {barrier}"
         return (
             f"{len(between)} pairs of clients: loss of the mean of two less their mean loss {between.mean():.3g} on "
             f"average, {words(middles, int(between.argmin()))} to {words(middles, int(between.argmax()))}; {barrier}"
@@ -212,6 +232,6 @@ def ends_words(line: Line) -> str:
         words = f"; {words}"
         if change.any():
             words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
-    if line.attrs.get("align"):
-        words += f"; units in the order of {line.ends[0][0]}'s, matched by {line.attrs['align']}"
+    if aligned := describe_alignment(line.attrs, line.ends[0][0]):
+        words += f"; {aligned}"
     return words + precision_words(line.attrs)

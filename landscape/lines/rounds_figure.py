@@ -14,12 +14,14 @@ from ...plotting.style import (
     CHARACTER,
     SMALL,
     SURFACE,
+    describe_alignment,
     describe_data,
     describe_statistics,
     paper_style,
     shorten_label,
 )
 from ...plotting.ticks import power_of_ten
+from .betas import coverage_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +41,7 @@ def draw_rounds(result: LayerRounds, width: float = 3.5, title: str | None = Non
     ``width`` in inches."""
     names = [shorten_label(name, LETTERS) for name in result.layers]
     rounds = [str(number) for number in result.rounds]
-    values, errors = result.values(), result.values("barrier_stderr")
+    values, errors = result.known_barriers, result.values("barrier_stderr")
     with paper_style(width):
         left = max(map(len, names)) * CHARACTER + 0.08
         wide = width - left - GAP - BAR - NUMBERS
@@ -96,8 +98,11 @@ def _remark(result: LayerRounds, values: np.ndarray) -> str:
     if _are_sure(values, result.values("barrier_stderr")).any():
         parts.append("dots: more than two standard errors over samples above 0")
     if not np.isfinite(values).all():
-        parts.append("hatched: a loss is not finite")
+        parts.append("hatched: a loss is not finite" if result.is_measured else "hatched: unknown")
+    if words := coverage_words(result.beta, r"$\beta$"):
+        parts.append(words)
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
     policy = describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", "none")))
-    return "; ".join([*parts, *([policy] if policy else []), *result.attrs.get("left_out", ())])
+    aligned = describe_alignment(result.attrs, shorten_label(result.ends[0], 40))
+    return "; ".join(filter(None, [*parts, policy, aligned, *result.attrs.get("left_out", ())]))

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import spans
-from ...plotting.style import describe_statistics
+from ...plotting.style import describe_alignment, describe_statistics
 from ...results import Table, TableResult, columns_of
 from ...results.layer_cells import LayerCells
-from ..planes.summary import precision_words
-from .layer_result import plus_minus
+from ..planes.summary import align_findings, precision_words
+from .betas import betas_of, coverage_findings, coverage_words, measured_parts
+from .layer_result import growth_words, plus_minus
 from .layer_rounds import LayerBarrier
 
 
@@ -69,54 +70,104 @@ class LayerRounds(LayerCells, TableResult):
     def summary(self) -> str:
         """Say in a sentence which layer carries the barrier, and what was left out."""
         when = f"round{'' if len(self.rounds) == 1 else 's'} {spans(self.rounds)}"
-        sentence = f"{self.run}, {when}: loss barrier between {self.ends[0]} and {self.ends[1]}: {self._parts()}"
-        if broken := sum(cell.barrier is None for cell in self.cells):
-            sentence += f"; {broken:,} of {len(self.cells):,} barriers do not exist, because losses are not finite"
+        sentence = f"{self.run}, {when}: loss barrier between {self.ends[0]} and {self.ends[1]}: {self._barriers()}"
+        if gaps := coverage_words(self.beta):
+            sentence += f"; {gaps}"
+        if self.is_measured and (broken := sum(cell.barrier is None for cell in self.cells)):
+            sentence += f"; {broken:,} of {len(self.cells):,} barriers are unknown, because losses are not finite"
         statistics = describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", "none")))
-        sentence += (f"; {statistics}" if statistics else "") + precision_words(self.attrs)
+        aligned = describe_alignment(self.attrs, self.ends[0])
+        sentence = "; ".join(filter(None, [sentence, statistics, aligned])) + precision_words(self.attrs)
         return "\n".join([sentence, *self.attrs.get("left_out", ())])
 
-    def _parts(self) -> str:
-        """Which layer's barrier is the greatest on average over rounds, the higher one of its two lines."""
-        heights = np.nan_to_num(self.values(), nan=0.0)
-        means = heights.max(axis=0).mean(axis=1)
-        whole = f"all layers together {self._height(len(means) - 1, heights, means)}"
+    @property
+    def beta(self) -> np.ndarray:
+        """The points of every line, as they were asked for."""
+        return betas_of(self.attrs)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any point lies between the ends. Files of earlier versions have barriers of 0 where none does."""
+        return bool(measured_parts(self.beta))
+
+    @property
+    def known_barriers(self) -> np.ndarray:
+        """The barriers [others, layer, round], NaN where one is unknown."""
+        return self.values() if self.is_measured else np.full_like(self.values(), np.nan)
+
+    def _barriers(self) -> str:
+        heights = np.fmax(*self.known_barriers)
+        return "unknown" if np.isnan(heights).all() else self._parts(heights)
+
+    def _parts(self, heights: np.ndarray) -> str:
+        """Which layer's barrier is the greatest on average over rounds.
+
+        Args:
+            heights: the higher one of a layer's two lines, [layer, round]; NaN where neither is known. A mean is over
+                the rounds in which it is.
+        """
+        means = _means(heights)
+        whole = f"all layers together {self._height(len(means) - 1, means, heights)}"
         parts = means[:-1]
         if not parts.size:
             return whole
+        partly = " where it is known" if np.isnan(self.values()[:, :-1]).any() else ""
         if self.attrs.get("layers") == "cumulative":
-            steps = np.diff(means, prepend=0.0)
-            most = int(steps.argmax())
-            if steps[most] <= 0:
-                return f"no first layers have one, {whole}"
-            name = "the last layer" if most == len(steps) - 1 else self.layers[most].removeprefix("to ")
-            return f"grows most with {name}, by {steps[most]:.3g}{self._average}; {whole}"
-        if parts.max() <= 0:
+            return self._growth(heights, whole)
+        if np.isnan(parts).all():
+            return f"unknown of {self.layers[0] if len(parts) == 1 else 'every layer alone'}, {whole}"
+        if np.nanmax(parts) <= 0:
             few = f"{self.layers[0]} have none" if len(parts) == 1 else "no layer has one alone"
-            return f"{few}, {whole}"
-        most = int(parts.argmax())
+            return f"{few}{partly}, {whole}"
+        most = int(np.nanargmax(parts))
         name = f"greatest in {self.layers[most]}" if len(parts) > 1 else f"of {self.layers[most]}"
-        return f"{name}, {self._height(most, heights, means)}; {whole}"
+        return f"{name}, {self._height(most, means, heights)}; {whole}"
 
-    def _height(self, layer: int, heights: np.ndarray, means: np.ndarray) -> str:
+    def _growth(self, heights: np.ndarray, whole: str) -> str:
+        """With which layer the barrier of the first layers grows most, over the rounds in which all are known."""
+        known = heights[:, np.isfinite(heights).all(axis=0)]
+        if not known.size:
+            return f"in no round are all barriers known, {whole}"
+        words = growth_words(known.mean(axis=1), self.layers, self._average(known.shape[1]))
+        return f"{words}{'; ' if words.startswith('grows') else ', '}{whole}"
+
+    def _height(self, layer: int, means: np.ndarray, heights: np.ndarray) -> str:
+        if np.isnan(means[layer]):
+            return "unknown"
+        known = int(np.isfinite(heights[layer]).sum())
         if means[layer] <= 0:
-            return "none"
-        others, at = (int(i) for i in np.unravel_index(heights[:, layer].argmax(), heights[:, layer].shape))
+            return "none" + (f" in {known} of {len(self.rounds)} rounds" if known < len(self.rounds) else "")
+        own = self.values()[:, layer]
+        others, at = (int(i) for i in np.unravel_index(int(np.nanargmax(own)), own.shape))
         cell = self.cells[(at * len(self.layers) + layer) * 2 + others]
         beside = "" if layer == len(means) - 1 else f" with the others at {cell.others}"
         most = f"{_number(cell)} at beta = {cell.barrier_beta:.2f}"
         if len(self.rounds) == 1:
             return f"{most}{beside}"
-        return f"{means[layer]:.3g}{self._average}, at most {most} in round {cell.round}{beside}"
+        return f"{means[layer]:.3g}{self._average(known)}, at most {most} in round {cell.round}{beside}"
 
-    @property
-    def _average(self) -> str:
-        return " on average" if len(self.rounds) > 1 else ""
+    def _average(self, known: int) -> str:
+        """What a mean is over, in words: all rounds, or the so many in which it is known."""
+        if len(self.rounds) == 1:
+            return ""
+        return " on average" + (f" over {known} of {len(self.rounds)} rounds" if known < len(self.rounds) else "")
 
     def findings(self) -> dict[str, Any]:
         """Every row, and what was left out."""
         rows = [{"run": self.run, **asdict(cell)} for cell in self.cells]
-        return {"layers": list(self.layers), "rounds": rows, "notes": list(self.attrs.get("left_out", ()))}
+        if not self.is_measured:
+            rows = [{**row, "barrier": None, "barrier_beta": None} for row in rows]
+        notes = list(self.attrs.get("left_out", ()))
+        more = {**coverage_findings(self.beta), **align_findings(self.attrs)}
+        return {"layers": list(self.layers), "rounds": rows, "notes": notes, **more}
+
+
+def _means(heights: np.ndarray) -> np.ndarray:
+    """Return the mean of each row [row, round] over what is known of it; NaN where nothing is."""
+    known = np.isfinite(heights)
+    count = known.sum(axis=1)
+    total = np.where(known, heights, 0.0).sum(axis=1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _number(cell: LayerBarrier) -> str:

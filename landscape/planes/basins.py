@@ -55,6 +55,8 @@ class Basin:
         on_edge: whether it lies on the border of the grid, or beyond, so that the surface may fall further outside.
         models: the anchors (three, or a round's clients), their mean, then the models shown.
         gaps: between neighbouring anchors, seen from the minimum, in degrees; they add up to 360.
+        step: the grid's, the larger of the two, where nothing tells the minimum's place more closely: it is a point of
+            the grid, or a model. 0 where it is the vertex of a parabola.
     """
 
     a: float
@@ -63,6 +65,7 @@ class Basin:
     on_edge: bool
     models: tuple[BasinModel, ...]
     gaps: tuple[float, ...]
+    step: float = 0.0
 
     @property
     def anchors(self) -> tuple[BasinModel, ...]:
@@ -104,8 +107,8 @@ class Basin:
         where = "around it" if self.ringed else "on one side of it"
         edge = ", at the edge of the range" if self.on_edge else ""
         return (
-            f"the mean is {self.mean.distance:.2g} from the minimum of the plane (loss {self.loss:.3g}{edge}); "
-            f"{self._who()} are {self.anchor_distance:.2g} from it on average, {where}"
+            f"the mean is {self._far(self.mean.distance)} from the minimum of the plane (loss {self.loss:.3g}{edge}); "
+            f"{self._who()} are {self._far(self.anchor_distance)} from it on average, {where}"
         )
 
     def caption(self) -> str:
@@ -113,9 +116,13 @@ class Basin:
         where = "all around it" if self.ringed else "all on one side of it"
         edge = " (at the edge of the range)" if self.on_edge else ""
         return (
-            f"distance to the minimum{edge}: the mean {self.mean.distance:.2g}; {self._who()} "
-            f"{self.anchor_distance:.2g} on average, {where}"
+            f"distance to the minimum{edge}: the mean {self._far(self.mean.distance).rstrip(',')}; {self._who()} "
+            f"{self._far(self.anchor_distance)} on average, {where}"
         )
+
+    def _far(self, distance: float) -> str:
+        """A distance in words: where the minimum lies is known to the grid's step alone, unless a parabola tells it."""
+        return f"{distance:.2g}" if distance >= self.step else f"less than the grid's step, {self.step:.2g},"
 
     def _who(self) -> str:
         return "the three" if len(self.anchors) == 3 else f"the {len(self.anchors)} clients"
@@ -148,12 +155,14 @@ def basin_of(plane: Plane) -> Basin | None:
         return None
     row, column = (int(k) for k in np.unravel_index(int(np.argmin(loss)), loss.shape))
     found = (float(loss[row, column]), float(plane.a[column]), float(plane.b[row]))
+    step = coarse = float(max(np.diff(plane.a).max(), np.diff(plane.b).max()))
     if 0 < row < len(plane.b) - 1 and 0 < column < len(plane.a) - 1:
         rows, columns = slice(row - 1, row + 2), slice(column - 1, column + 2)
-        found = _vertex(plane.a[columns], plane.b[rows], loss[rows, columns]) or found
+        vertex = _vertex(plane.a[columns], plane.b[rows], loss[rows, columns])
+        found, step = (found, step) if vertex is None else (vertex, 0.0)
     for model in _on_plane(plane):
         if model.loss < found[0]:  # not of a NaN
-            found = (model.loss, model.a, model.b)
+            found, step = (model.loss, model.a, model.b), coarse
     least, a, b = found
     on_edge = not (plane.a[0] < a < plane.a[-1] and plane.b[0] < b < plane.b[-1])
     models = tuple(
@@ -173,7 +182,7 @@ def basin_of(plane: Plane) -> Basin | None:
     )
     angles = sorted(model.angle for model in models if model.role == "anchor")
     gaps = [*np.diff(angles).tolist(), 360 - (angles[-1] - angles[0])]
-    return Basin(a, b, least, on_edge, models, tuple(gaps))
+    return Basin(a, b, least, on_edge, models, tuple(gaps), step)
 
 
 def _on_plane(plane: Plane) -> tuple[PlaneModel, ...]:

@@ -13,7 +13,7 @@ from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from .basins import basin_of
 from .file_checks import refuse_damaged_plane
-from .summary import meets_aim, plane_sentence, surface_sentence
+from .summary import align_findings, meets_aim, plane_sentence, surface_sentence
 
 #: the units of coordinates, but for surfaces of other programs
 L2 = "L2 distance"
@@ -223,6 +223,7 @@ class Plane(ArrayResult):
         return {
             **({"basin": about} if about is not None else {}),
             **{key: self.attrs[key] for key in ATTRS if key in self.attrs},
+            **align_findings(self.attrs),
             "normalization_policy": self.normalization_policy,
             "kind": self.span,
             "models": [{key: getattr(model, key) for key in MODEL} for model in self.models],

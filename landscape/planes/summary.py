@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import describe_statistics
+from ...plotting.style import describe_alignment, describe_statistics
 from .basins import basin_of
 from .point_counts import budget
 
@@ -21,6 +21,21 @@ def precision_words(attrs: Mapping[str, Any]) -> str:
     if "precision_error" not in attrs:
         return ""
     return f"; {attrs['precision']} is off float32 by {attrs['precision_error']:.1e} in loss at most on these models"
+
+
+def alignment_words(plane: Plane, cut: Callable[[str], str] = str) -> str:
+    """Describe whose order of units a plane's models have; of planes on the same axes all have that of one model.
+
+    Args:
+        cut: shortens a label.
+    """
+    shared = "same_axes" in plane.attrs or not plane.models
+    return describe_alignment(plane.attrs, "the first model" if shared else cut(plane.models[0].label))
+
+
+def align_findings(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what units were matched by, as an entry of a result's findings; nothing where they stayed."""
+    return {"align": attrs["align"]} if attrs.get("align") else {}
 
 
 def surface_sentence(plane: Plane) -> str:
@@ -47,6 +62,7 @@ def plane_sentence(plane: Plane) -> str:
     parts += [f"{m.label} {m.loss:.3g}{_error(' and {}', m)}, {m.off_plane:.2g} off the plane" for m in plane.shown]
     parts += [basin.sentence()] if basin is not None else []
     parts += _adaptive_words(plane) + _normalization_words(plane)
+    parts += [words] if (words := alignment_words(plane)) else []
     return "; ".join(parts) + precision_words(plane.attrs)
 
 

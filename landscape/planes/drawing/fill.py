@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....plotting.drawing import size_of
-from ....plotting.style import CHARACTER, describe_accepted, describe_data, describe_statistics, shorten_label, word_of
+from ....plotting.style import (
+    CHARACTER,
+    describe_accepted,
+    describe_alignment,
+    describe_data,
+    describe_statistics,
+    shorten_label,
+    word_of,
+)
 from ..rises import in_a_row
-from ..summary import meets_aim
+from ..summary import alignment_words, meets_aim
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,6 +130,14 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
         told = ["normalization statistics of one model a plane"]
     parts += [words for words in told if words]
+    ordered = list(
+        dict.fromkeys(
+            filter(None, (alignment_words(plane, lambda label: shorten_label(label, 40)) for plane in planes))
+        )
+    )
+    if len(ordered) > 1:
+        ordered = list(dict.fromkeys(describe_alignment(plane.attrs, "each panel's first model") for plane in planes))
+    parts += [words for words in ordered if words]
     points = sum(plane.loss.size for plane in planes)
     holes = sum(int(plane.attrs.get("holes", 0)) for plane in planes)
     broken = sum(int(np.count_nonzero(~np.isfinite(plane.loss))) for plane in planes) - holes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
+from fedscope.landscape.alignment.result import AverageRow, MovedRow
 
 
 def wide(width: int = 128) -> nn.Module:
@@ -117,6 +119,39 @@ def test_labels_are_those_of_the_models_in_the_order_in_which_they_were_given(
 def test_narrow_networks_that_stay_bad_are_said_to(digits: tuple[torch.Tensor, torch.Tensor]) -> None:
     said = fedscope.align(fitted(digits, 6, 3), data=digits).summary()
     assert "the repaired mean is still much worse than the models: their layers are narrow, or they differ" in said
+
+
+def averages(single: float, means: Sequence[float], stderr: float | None) -> fedscope.Alignment:
+    rows = [AverageRow(name, single, 0.1, None, None) for name in ("a", "b")]
+    labels = ("mean", "mean of aligned", "mean repaired")
+    rows += [AverageRow(name, loss, 0.1, loss - single, stderr) for name, loss in zip(labels, means, strict=True)]
+    return fedscope.Alignment((MovedRow("b", "u", 4, 1),), tuple(rows), {"by": "weights", "reference": "a"})
+
+
+@pytest.mark.parametrize(
+    ("single", "means", "stderr", "bad"),
+    [
+        (1.0, [2.0, 1.8, 1.6], 0.01, True),
+        (1.0, [2.0, 1.8, 1.4], 0.01, False),
+        (1.0, [2.0, 1.8, 1.6], 0.4, False),
+        # below 0 half as much again is less
+        (-2.0, [-1.9, -1.99, -2.0], 0.01, False),
+        (-2.0, [-0.2, -0.3, -0.5], 0.01, True),
+        (0.0, [0.1, 0.02, 0.01], 0.01, False),
+        (1.0, [2.0, np.nan, np.nan], 0.01, True),
+    ],
+)
+def test_a_mean_is_much_worse_by_half_of_the_models_loss(
+    single: float, means: list[float], stderr: float, bad: bool
+) -> None:
+    assert ("still much worse" in averages(single, means, stderr).summary()) == bad
+
+
+def test_the_sentence_says_what_its_errors_are() -> None:
+    said = averages(1.0, [2.0, 1.8, 1.6], 0.1).summary()
+    assert "barrier +0.6 ± 0.2\n" in said
+    assert "on the same samples (± 1.96 standard errors)" in said
+    assert "±" not in averages(1.0, [2.0, 1.8, 1.6], None).summary()
 
 
 def test_the_command_writes_models_that_import_takes(

@@ -160,6 +160,47 @@ def test_the_plane_of_a_round(there: SimpleNamespace) -> None:
     np.testing.assert_allclose(aligned.loss, plain.loss, rtol=1e-4)
 
 
+def remark(figure: Any) -> str:
+    return " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+
+
+def test_every_answer_says_that_units_were_brought_into_one_order(there: SimpleNamespace) -> None:
+    """Its sentence, its figure, its page and its findings; without alignment none does."""
+    clients = [f"{there.mixed}@1/client-{k}" for k in range(3)]
+    first = "mixed@1/client-0"
+    questions: list[tuple[Any, Any, dict[str, Any], str]] = [
+        (fedscope.line, clients[:2], {"points": 3}, first),
+        (fedscope.line, f"{there.mixed}@1", {"clients": True, "points": 3}, first),
+        (fedscope.line, clients[:2], {"layers": "each", "points": 3}, first),
+        (fedscope.line, there.mixed, {"rounds": "all", "layers": "each", "points": 3}, "global"),
+        (fedscope.plane, clients, {"grid": 4}, first),
+        (fedscope.plane, f"{there.mixed}@1", {"clients": True, "grid": 4}, first),
+        (fedscope.subsets, there.mixed, {"rounds": 1, "sizes": "1,4"}, "the first client"),
+    ]
+    for question, models, more, whose in questions:
+        found = question(models, **asked(there, **more), align="weights")
+        said = f"units in the order of {whose}'s, matched by weights"
+        assert said in found.summary(), more
+        assert said in remark(found.figure()), more
+        assert found.findings()["align"] == "weights", more
+        plain = question(models, **asked(there, **more))
+        assert "units in the order" not in plain.summary() + remark(plain.figure()), more
+        assert "align" not in plain.findings(), more
+        if question is fedscope.plane:
+            assert "matched by weights" in found.page().replace("<br>", " ")
+            assert "matched by weights" not in plain.page().replace("<br>", " ")
+    found = fedscope.reaggregate(there.mixed, ["fma", "fedgma"], rounds=1, align="weights", **asked(there))
+    assert "units brought into one order before, matched by weights" in remark(found.figure())
+
+
+def test_panels_of_several_planes_say_whose_order_their_units_have(there: SimpleNamespace) -> None:
+    rounds = fedscope.plane(there.mixed, rounds="1,2", align="weights", grid=4, **asked(there))
+    assert "units in the order of each panel's first model's, matched by weights" in remark(rounds.figure())
+    names = [f"{there.plain}@1", f"{there.mixed}@1"]
+    both = fedscope.plane(names, same_axes=True, align="weights", grid=4, **asked(there))
+    assert "units in the order of the first model's, matched by weights" in remark(both.figure())
+
+
 @pytest.mark.parametrize("question", [fedscope.line, fedscope.plane, fedscope.subsets, fedscope.reaggregate])
 def test_an_unknown_word_names_the_nearest(there: SimpleNamespace, question: Any) -> None:
     given = {"servers": "fma", "rounds": 1} if question is fedscope.reaggregate else {}

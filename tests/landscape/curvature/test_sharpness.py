@@ -429,3 +429,28 @@ def test_a_result_over_other_parameters_is_another_result(
     assert "frozen parameters counted otherwise (--frozen)" in capsys.readouterr().err
     assert run([*words, "--frozen", "--force"]) == 0
     assert "all over every parameter, the 260 frozen ones too" in capsys.readouterr().out
+
+
+def test_what_is_unknown_is_said_in_words() -> None:
+    """Without empty radii, and without nan."""
+    names = ("worst_case", "ball_mean", "filter_mean", "filter_worst_case", "eigenvalue_1", "eigenvalue_min", "trace")
+    broken = Curvature("a", 1, "global", tuple(CurvatureMeasure(name, np.nan) for name in ("loss", *names)))
+    assert broken.sentence() == "a@1/global: its loss is not finite, so nothing is known about it"
+    some = (CurvatureMeasure("loss", 0.5), *(CurvatureMeasure(name, np.nan) for name in names))
+    assert Curvature("a", 1, "global", some).sentence() == (
+        "a@1/global: loss 0.5; eigenvalues unknown to unknown, trace unknown; how it rises about the model is unknown"
+    )
+    known = (
+        *(CurvatureMeasure("loss", 0.5), CurvatureMeasure("worst_case", np.nan)),
+        *(CurvatureMeasure("ball_mean", 0.25, 0.05, 0.01), CurvatureMeasure("filter_worst_case", None)),
+    )
+    made = Curvature("a", 1, "global", known)
+    assert made.sentence() == (
+        "a@1/global: loss 0.5; within 0.05 it rises by unknown at worst and 0.25 ± 0.01 on average, and relative to "
+        "the filters that is unknown"
+    )
+    about = "± behind a trace and a mean rise: one standard error over the random vectors and directions drawn"
+    assert Sharpness((made,)).summary() == f"{made.sentence()}\n{about}"
+    assert Sharpness((broken,)).summary() == broken.sentence()
+    layers = [replace(made, layer=name, parameters=5, measures=some) for name in ("u", "v", "all layers")]
+    assert "nan" not in Sharpness(tuple(layers)).summary()

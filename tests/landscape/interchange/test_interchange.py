@@ -559,3 +559,17 @@ def test_a_plane_of_fedscopes_own_is_not_redrawn_by_import(stands: Path, capsys:
     said = capsys.readouterr().err
     assert "p.nc holds no imported surface but a plane that fedscope has computed; draw it again with the com" in said
     assert said.count("\n") == 1
+
+
+def test_a_loss_of_minus_one_of_fedscopes_own_is_no_hole(tmp_path: Path) -> None:
+    """Its planes have no holes, and a task's loss may be below 0; in another program's file -1 stays a hole."""
+    loss = np.linspace(-2, 1, 28).reshape(4, 7)
+    loss[1, 2] = loss[3, 4] = -1.0
+    own = Plane(X, Y, loss, np.full_like(loss, np.nan), (), 0.0, "none", {"split": "test"})
+    write_surface(tmp_path / "own.h5", own)
+    found = read_surface(tmp_path / "own.h5")
+    np.testing.assert_array_equal(found.loss, loss)
+    assert found.attrs["holes"] == 0
+    write_surface(tmp_path / "again.h5", found)
+    np.testing.assert_array_equal(read_surface(tmp_path / "again.h5").loss, loss)
+    assert np.isnan(read_surface(crunched(tmp_path / "theirs.h5", values={3: -1})).loss).sum() == 1

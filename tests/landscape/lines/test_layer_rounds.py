@@ -52,7 +52,7 @@ def test_the_sentence_of_first_layers_names_the_one_with_which_it_grows() -> Non
 
 def test_barriers_that_do_not_exist_are_said_and_hatched(tmp_path: Path) -> None:
     found = rounds([[0.6, None, None], [0.3, 0.1, 0.2]])
-    assert "; 4 of 12 barriers do not exist, because losses are not finite" in found.summary()
+    assert "; 4 of 12 barriers are unknown, because losses are not finite" in found.summary()
     figure = found.figure()
     assert "hatched: a loss is not finite" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
     found.save(tmp_path / "m")
@@ -61,6 +61,45 @@ def test_barriers_that_do_not_exist_are_said_and_hatched(tmp_path: Path) -> None
     assert first[0] == "run,round,layer,others,parameters,barrier,barrier_beta,barrier_stderr"
     assert first[3] == "fma,1,v,global,5,,,"
     assert first[7] == "fma,2,u,global,5,0.3,0.5,"
+
+
+def test_means_are_over_the_rounds_whose_barriers_are_known() -> None:
+    said = rounds([[0.6, None, None], [0.3, 0.5, 0.2]]).summary()
+    assert ": greatest in v, 0.5 on average over 1 of 2 rounds, at most 0.5 at beta = 0.50 in round 2 with" in said
+    assert "; all layers together 0.2 on average over 1 of 2 rounds, at most 0.2 at beta = 0.50 in round 2;" in said
+    said = rounds([[0.0, None, None], [0.0, 0.0, 0.0]]).summary()
+    assert ": no layer has one alone where it is known, all layers together none in 1 of 2 rounds; 4 of 12" in said
+    said = rounds([[0.1, 0.4, None], [0.1, 0.2, 0.7]], "cumulative").summary()
+    assert ": grows most with the last layer, by 0.5 on average over 1 of 2 rounds; all layers together 0.7" in said
+
+
+def test_barriers_of_which_none_is_known_are_not_said_to_be_none() -> None:
+    said = rounds([[None, None, None]] * 2).summary()
+    assert said == (
+        "fma, rounds 1-2: loss barrier between global and start: unknown; 12 of 12 barriers are unknown, because "
+        "losses are not finite"
+    )
+    said = rounds([[None, None, 0.2]]).summary()
+    assert ": unknown of every layer alone, all layers together 0.2 at beta = 0.50; 4 of 6 barriers" in said
+    said = rounds([[0.3, 0.1, None]]).summary()
+    assert ": greatest in u, 0.3 at beta = 0.50 with the others at global; all layers together unknown; 2 of 6" in said
+    said = rounds([[0.3, 0.1, None]], "cumulative").summary()
+    assert ": in no round are all barriers known, all layers together unknown; 2 of 6" in said
+
+
+def test_rounds_without_a_point_between_know_no_barrier() -> None:
+    earlier = rounds([[0.0, 0.0, 0.0]] * 2)
+    found = LayerRounds(earlier.cells, earlier.ends, {**earlier.attrs, "points": 9, "range": [1.0, 2.0]})
+    assert (
+        found.summary()
+        == "fma, rounds 1-2: loss barrier between global and start: unknown; no point between the ends was measured"
+    )
+    assert {row["barrier"] for row in found.findings()["rounds"]} == {None}
+    remark = " ".join(text.get_text() for text in found.figure().texts).replace("\n", " ")
+    assert "hatched: unknown" in remark
+    assert "no point between the ends was measured" in remark
+    part = LayerRounds(earlier.cells, earlier.ends, {**earlier.attrs, "points": 9, "range": [0.9, 1.5]})
+    assert part.summary().endswith("; between the ends only beta = 0.9 to 1 was measured")
 
 
 def test_the_figure_has_a_row_a_layer_and_a_column_a_round() -> None:

@@ -389,3 +389,29 @@ def test_losses_that_are_not_finite_are_said_and_hatched() -> None:
     words = " ".join(text.get_text() for text in found.figure().texts)
     assert f"{count} of {found.loss.size} points not finite" in words.replace("\n", " ")
     assert found.numbers()
+
+
+def test_a_barrier_that_is_unknown_is_not_said_to_be_none_and_an_infinite_one_is_one() -> None:
+    beta = np.linspace(0, 1, 5)
+    low, high, broken = [1.0, 1.0, 1.5, 1.0, 1.0], [1.0, 1.0, np.inf, 1.0, 1.0], [np.nan, 1.0, 1.0, 1.0, 1.0]
+
+    def made(*curves: list[float], layers: str = "each") -> LayerLine:
+        loss = np.array([curves, curves], float)
+        found = np.array([[barrier_of(beta, curve) for curve in own] for own in loss])
+        names = ("u", "v", "all layers") if layers == "each" else ("to u", "to v", "all layers")
+        height, where = found[..., 0], found[..., 1]
+        errors = np.full_like(height, np.nan)
+        return LayerLine(("a", "b"), names, np.ones(3), beta, loss, loss, height, where, {"layers": layers}, errors)
+
+    said = made(low, high, broken).summary()
+    assert ": greatest in v, infinite at beta = 0.50 with the others at a, " in said
+    assert "; all layers together unknown; 4 of 30 losses are not finite" in said
+    assert ": unknown of every layer alone, all layers together 0.5 at" in made(broken, broken, low).summary()
+    flat = [1.0] * 5
+    assert ": no layer has one alone where it is known, all layers" in made(flat, broken, flat).summary()
+    assert ": unknown; 6 of 30 losses" in made(broken, broken, broken).summary()
+    assert ": grows most with u, by 0.5, of what is known, all" in made(low, broken, low, layers="cumulative").summary()
+    figure = made(low, high, broken).figure()
+    bars = [patch for patch in figure.axes[1].patches if patch.get_hatch()]
+    assert [round(bar.get_y() + bar.get_height() / 2) for bar in bars] == [1, 2]
+    assert "hatched where it is no number" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")

@@ -202,3 +202,41 @@ def test_the_table_has_a_row_for_the_minimum_and_one_a_model(tmp_path: Path) -> 
     assert float(rows[0]["a"]) == pytest.approx(0.25, abs=1e-9)
     assert rows[0]["angle"] == ""
     assert float(rows[4]["distance"]) == found.mean.distance
+
+
+def coarse(points: int) -> Plane:
+    """A plane of a loss with a sharp minimum at (0.1, 0), which no parabola tells; its mean is at (0, 0)."""
+
+    def loss(x: Any, y: Any) -> Any:
+        return np.sqrt(np.hypot(x - 0.1, y))
+
+    ends = np.linspace(-2, 2, points)
+    corners = [(2.0, 0.0), (-1.0, 1.5), (-1.0, -1.5)]
+    models = [
+        PlaneModel(f"m{k}", x, y, 0.0, float(loss(x, y)), 0.1, np.nan, np.nan, "mean" if k == 3 else "anchor")
+        for k, (x, y) in enumerate([*corners, (0.0, 0.0)])
+    ]
+    return Plane(ends, ends, loss(*np.meshgrid(ends, ends)), np.zeros((points, points)), tuple(models), 0.0, "none", {})
+
+
+def test_a_distance_below_the_grids_step_is_said_to_be_that() -> None:
+    found = basin_of(coarse(5))
+    assert found is not None
+    assert (found.mean.distance, found.step) == (0.0, 1.0)
+    assert found.sentence().startswith("the mean is less than the grid's step, 1, from the minimum of the plane (loss")
+    assert found.caption() == (
+        "distance to the minimum: the mean less than the grid's step, 1; the three 1.9 on average, all around it"
+    )
+    fine = basin_of(coarse(81))
+    assert fine is not None
+    assert fine.step == pytest.approx(0.05)
+    assert fine.sentence().startswith("the mean is 0.1 from the minimum"), "two steps"
+    findings = coarse(5).findings()["basin"]
+    assert (findings["deviation"], findings["step"]) == (0.0, 1.0)
+
+
+def test_a_parabola_tells_more_than_the_grids_step() -> None:
+    found = basin_of(plane_of((0.05, 0.02), RING))
+    assert found is not None
+    assert found.step == 0.0
+    assert "grid's step" not in found.sentence()
