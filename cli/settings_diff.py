@@ -82,8 +82,10 @@ WORDS = {
     "measured": "numbers that were measured afterwards, otherwise than now (fedscope measure)",
     "data_accepted": "data that were accepted otherwise (--accept-data)",
 }
-#: settings that tell whether the user's own code has changed, and whose: results of an earlier fedscope lack them
+#: settings that tell whether the user's own code or data have changed, and whose: results of an earlier fedscope lack
+#: them
 CODE = {
+    "data_sha256": "the data",
     "behaviour": "the model's code",
     "task_behaviour": "the task's code",
     "code": "your server's code",

@@ -27,6 +27,7 @@ from ...training.inputs.samples import (
     asked_task,
     averaged_statistics,
     dataset_of,
+    digest_of_data,
     given_settings,
     module_for,
     refuse_nameless,
@@ -106,6 +107,7 @@ class DecompositionRequest:
             **({"layers": self.layers} if self.layers is not None else {}),
             **statistics_settings(self.source, self.normalization),
             **given_settings(self.runs, self.source),
+            **digest_of_data(self.runs, self.source),
             **(code_settings(self.runs, self.source) if self.draws.kind == "local" else {}),
         }
         return settings, partial(self._answer, groups, settings)
