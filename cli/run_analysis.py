@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
-from ..checkpoints import FedscopeError, real_path, write_durably
+from ..analysis.runs import is_same_run
+from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.io.warn_user import warn_user
@@ -279,16 +280,10 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
     """Equal; what a module answers, measured on another machine perhaps, up to single precision; a run by what tells it
     from others, whichever way to its folder was typed."""
     if key == "run":
-        return bool(_placeless(kept) == _placeless(asked))
+        return is_same_run(kept, asked)
     if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
         return bool(kept == asked)
     return same_answers(kept, asked)
-
-
-def _placeless(run: Any) -> Any:
-    if isinstance(run, list):
-        return [_placeless(one) for one in run]
-    return {**run, "path": real_path(run["path"]).name} if isinstance(run, dict) and "path" in run else run
 
 
 def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..analysis.runs import other_numbers, other_rounds
 from ..checkpoints import real_path
 from ..checkpoints.io.errors import list_few, spans
 
@@ -149,6 +150,10 @@ def _run(kept: Any, asked: Any) -> str:
             return f"{before['path']} before it was made again"
         if before.get("rounds") != now.get("rounds"):
             return f"{before['path']} up to round {before.get('rounds')}"
+        if again := other_rounds(before, now):
+            return f"{before['path']} with {'other rounds' if len(again) > 1 else 'another round'} {spans(again)}"
+        if other_numbers(before, now):
+            return f"{before['path']} with other numbers"
     return f"{paths} as it was before"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: an opened run, or its folder
 RunLike = Run | str | Path
+#: in what tells a run, where a question reads them: the checksums of rounds, by their numbers; what tells its metrics
+SEALS, NUMBERS = "seals", "numbers"
 #: ``1,20,last``, ``1-5``, ``all``, a number, or several of these; None for a question's own default
 Rounds = str | int | Sequence[int | str] | None
 
@@ -187,19 +189,75 @@ def refuse_one_name(runs: Sequence[Run]) -> None:
             )
 
 
-def identity(run: Run) -> dict[str, Any]:
-    """Return what tells this run from another that was in the same folder before.
+def identity(run: Run, rounds: Iterable[int] = ()) -> dict[str, Any]:
+    """Return what tells this run from another that was in the same folder before, and these rounds from others that
+    were recorded in their place.
 
     A run of another program does not say when it was made: its files do.
+
+    Args:
+        rounds: those whose models the question reads, under ``seals`` with the checksum of each; rounds that are not
+            there, and those of earlier versions without checksums, have none. Models whose digests stand beside it need
+            no rounds.
     """
     import hashlib
 
     said = {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
     if said["created"] is not None:
-        return said
+        asked = sorted({*rounds} & {*run.rounds})
+        seals = {str(number): seal for number in asked if (seal := run.round(number).seal)}
+        return {**said, **({SEALS: seals} if seals else {})}
     files = [file.stat() for file in sorted((run.path / "rounds").glob("*.h5"))]
     told = repr(([(file.st_size, file.st_mtime_ns) for file in files], run.info)).encode()
     return {**said, "files": hashlib.sha256(told).hexdigest()}
+
+
+def identities(runs: Sequence[Run], asked: Sequence[tuple[Run, int]]) -> list[dict[str, Any]]:
+    """Return the :func:`identity` of each run, with its own among the rounds asked for."""
+    return [identity(run, [number for own, number in asked if own is run]) for run in runs]
+
+
+def is_same_run(kept: Any, asked: Any) -> bool:
+    """Check whether two :func:`identity` s, or lists of them, are of the same runs with the same rounds.
+
+    A folder counts by its name, wherever it lies. Rounds are compared as far as both say them: a result of an earlier
+    version says none.
+    """
+    if isinstance(kept, list) and isinstance(asked, list):
+        return len(kept) == len(asked) and all(map(is_same_run, kept, asked))
+    if not (isinstance(kept, dict) and isinstance(asked, dict) and "path" in kept and "path" in asked):
+        return bool(kept == asked)
+    return _placeless(kept) == _placeless(asked) and not other_rounds(kept, asked) and not other_numbers(kept, asked)
+
+
+def split_seals(said: Any) -> tuple[Any, dict[str, str]]:
+    """Return an :func:`identity`, or a list of them, without the rounds, and the seals of these by ``NAME@ROUND``."""
+    if isinstance(said, list):
+        parts = [split_seals(one) for one in said]
+        return [one for one, _ in parts], {place: seal for _, seals in parts for place, seal in seals.items()}
+    name = real_path(said["path"]).name
+    seals = {f"{name}@{number}": seal for number, seal in said.get(SEALS, {}).items()}
+    return {key: value for key, value in said.items() if key != SEALS}, seals
+
+
+def other_rounds(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> list[int]:
+    """Return the rounds that were recorded again between two :func:`identity` s of a run."""
+    before, now = kept.get(SEALS), asked.get(SEALS)
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return []
+    return sorted(int(number) for number in before.keys() & now.keys() if before[number] != now[number])
+
+
+def other_numbers(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Check whether a run's metrics are others in two :func:`identity` s of it."""
+    return NUMBERS in kept and NUMBERS in asked and kept[NUMBERS] != asked[NUMBERS]
+
+
+def _placeless(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{key: said for key, said in run.items() if key not in (SEALS, NUMBERS)},
+        "path": real_path(run["path"]).name,
+    }
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:

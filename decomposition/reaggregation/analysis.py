@@ -116,7 +116,7 @@ def reaggregate(
         for server in asked:
             refuse_torn(server.parts, tied_names(module))
         known: dict[str, Any] = {
-            "run": identity(opened),
+            "run": identity(opened, [number - 1, number] if from_state else [number]),
             "round": number,
             "servers": list(map(str, names)),
             "settings": [one.config.tables()["server"] for one in asked],

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs, rounds_text
+from ...analysis.runs import Rounds, RunLike, client_rounds, identities, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Round, Run, Weights
 from ...landscape.alignment.step import align_weights, calibration_samples, refuse_unknown_align
@@ -100,7 +100,7 @@ def subsets(
         said = describe_samples(samples, source.seed) if read is None else {**describe_sets(read), "data_of": whose}
         modules = {run.name: module_for(run, source, dataset) for run in opened}
         settings: dict[str, Any] = {
-            "run": [identity(run) for run in opened],
+            "run": identities(opened, [(run, number) for run, number, _ in asked]),
             "rounds": [[run.name, number] for run, number, _ in asked],
             "sizes": [list(own) for _, _, own in asked],
             "subsets": subsets,

@@ -1,10 +1,10 @@
-"""Results that lie there are read back only where they are the answer: of the same data, models and numbers; and what is
-derived or drawn from them goes with them."""
+"""Results that lie there are read back only where they are the answer: of the same data, models and numbers; and what
+is derived or drawn from them goes with them."""
 
 from __future__ import annotations
 
-import csv
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,8 +26,8 @@ OTHER_X, OTHER_Y = DRAW.normal(size=(40, 4)).astype(np.float32), DRAW.integers(0
 MODULE = """
 from torch import nn
 
-def linear():
-    return nn.Linear(4, 3)
+def small():
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
 """
 
 
@@ -48,8 +48,8 @@ def drawn(_: object, base: str, formats: Iterable[str]) -> list[Path]:
     return paths
 
 
-def net(t: int, k: int = 0) -> nn.Linear:
-    made = nn.Linear(4, 3)
+def net(t: int, k: int = 0) -> nn.Module:
+    made = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
     draw = torch.Generator().manual_seed(100 * t + k)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -107,7 +107,7 @@ def test_a_decomposition_is_of_the_data_that_it_was_measured_on(
 ) -> None:
     record("r")
     asked = [command, "r", "--draws", "none", "--split", "test", "--rounds", "1,2"]
-    asked += ["--model", "nets_stored:linear", "--data", "npz:t.npz"]
+    asked += ["--model", "nets_stored:small", "--data", "npz:t.npz"]
     write_data("t.npz", OTHER_X, OTHER_Y)
     other = told(capsys, *asked, "--out", "other")
     write_data("t.npz", X, Y)
@@ -124,7 +124,7 @@ def test_a_decomposition_is_of_the_data_that_it_was_measured_on(
 
 def test_a_stopped_decomposition_goes_on_with_the_same_data_alone(tmp_path: Path) -> None:
     record("r")
-    how: dict[str, Any] = {"draws": "none", "split": "test", "model": nn.Linear(4, 3)}
+    how: dict[str, Any] = {"draws": "none", "split": "test", "model": net(0)}
     keep = Execution(keep=tmp_path / "kept")
     fedscope.decompose.prepare("r", rounds=1, data=(X, Y), **how).answer(keep)
     with pytest.warns(FedscopeWarning, match="was left by an analysis with other settings"):
@@ -140,7 +140,7 @@ def test_a_run_that_keeps_what_tells_its_data_has_decompositions_as_before(
     """Their results say no sum of the data, and those of earlier versions are read back."""
     write_data("t.npz", X, Y)
     record("r", data=(X, Y) if kind == "kept" else "npz:t.npz")
-    asked = ["decompose", "r", "--draws", "none", "--split", "test", "--model", "nets_stored:linear", "--out", "e"]
+    asked = ["decompose", "r", "--draws", "none", "--split", "test", "--model", "nets_stored:small", "--out", "e"]
     assert not is_read_back(capsys, *asked)
     assert "data_sha256" not in json.loads(Path("e.factors.json").read_text())["attrs"]
     assert is_read_back(capsys, *asked)
@@ -148,3 +148,113 @@ def test_a_run_that_keeps_what_tells_its_data_has_decompositions_as_before(
         write_data("o.npz", OTHER_X, OTHER_Y)
         said = refused(capsys, *asked, "--data", "npz:o.npz", "--accept-data")
         assert "e.factors.json holds another result" in said
+
+
+# --- rounds that were recorded again ---
+
+
+def play_again(path: str, t: int, shift: int = 50, error: float | None = None) -> None:
+    """A round, the last one, recorded again with other models."""
+    Path(path, f"rounds/{t:05d}.h5").unlink()
+    with fedscope.Recorder(path, resume=True) as recorder:
+        models = {k: net(t + shift, k) for k in (1, 2, 3)}
+        recorder.round(
+            start=net(t + shift),
+            clients=models,
+            global_=net(t + shift, 9),
+            metrics={} if error is None else {"test_error": error},
+        )
+
+
+MEASURED = ["--model", "nets_stored:small", "--data", "npz:t.npz"]
+QUESTIONS = {
+    "subsets": [*MEASURED, "--rounds", "2"],
+    "updates": [],
+    "disperse": [],
+    "embed": ["--embed", "pca"],
+    "parameters": [],
+    "consensus": MEASURED,
+    "predictors": MEASURED,
+    "decompose": [*MEASURED, "--draws", "none", "--split", "test"],
+    "cka": MEASURED,
+    "wima": [*MEASURED, "--windows", "2", "--rounds", "2"],
+    "synergy": [],
+    "layers": ["--layers", "each", "--points", "3", "--rounds", "1,2", *MEASURED],
+    "theory": [*MEASURED, "--kernel", "none", "--shrink", "none", "--split", "test"],
+    "reaggregate": [*MEASURED, "--server", "fma"],
+    "curves": [],
+}
+COMMANDS = {"embed": "disperse", "layers": "line"}
+OF_ROUND = ("synergy", "reaggregate")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_results_are_of_the_rounds_that_they_were_measured_on(
+    question: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copy of the run has them, and a run whose round was recorded again has not."""
+    write_data("t.npz", X, Y)
+    record("a/r", errors=question == "curves")
+    shutil.copytree("a/r", "b/r")
+    for file in Path("b/r").rglob("*"):
+        file.touch()  # a copy may be younger
+    at = "@2" if question in OF_ROUND else ""
+    words = [COMMANDS.get(question, question), "{}/r" + at, *QUESTIONS[question], "--out", "q"]
+    assert not is_read_back(capsys, *(word.format("a") for word in words))
+    assert is_read_back(capsys, *(word.format("b") for word in words))
+    play_again("b/r", 2, error=0.5 if question == "curves" else None)
+    said = refused(capsys, *(word.format("b") for word in words))
+    told = "with other numbers" if question == "curves" else "with another round 2"
+    assert f"holds another result, of a/r {told}; give another --out, or --force" in said
+
+
+def test_an_alignment_is_of_all_the_rounds_that_it_was_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the first one it says its models, too."""
+    write_data("t.npz", X, Y)
+    record("r")
+    asked = ["align", "r", "--rounds", "1,2", *MEASURED, "--out", "q"]
+    assert not is_read_back(capsys, *asked)
+    assert is_read_back(capsys, *asked)
+    play_again("r", 2, error=None)
+    assert "holds another result, of r with another round 2; give another --out" in refused(capsys, *asked)
+
+
+def test_a_result_that_says_no_rounds_is_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of earlier versions, whatever was recorded since."""
+    record("r", errors=True)
+    assert not is_read_back(capsys, "disperse", "r", "--out", "q")
+    assert not is_read_back(capsys, "curves", "r", "--out", "c")
+    for path, key in (("q.dispersion.json", "seals"), ("c.curves.json", "numbers")):
+        content = json.loads(Path(path).read_text())
+        for one in content.get("attrs", content)["run"]:
+            del one[key]
+        Path(path).write_text(json.dumps(content))
+    assert is_read_back(capsys, "disperse", "r", "--out", "q")
+    assert is_read_back(capsys, "curves", "r", "--out", "c")
+
+
+def test_rounds_that_come_later_leave_results_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    record("r", (1, 2))
+    asked = ["updates", "r", "--rounds", "1,2", "--out", "q"]
+    assert not is_read_back(capsys, *asked)
+    with fedscope.Recorder("r", resume=True) as recorder:
+        recorder.round(start=net(3), clients={k: net(3, k) for k in (1, 2, 3)}, global_=net(3, 9))
+    assert is_read_back(capsys, *asked)
+
+
+def test_a_stopped_question_goes_on_with_more_rounds_and_not_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedscope.decomposition.updates import angles
+
+    record("r", (1, 2, 3))
+    keep, real, calls = Execution(keep=tmp_path / "kept"), angles.geometry, []
+    monkeypatch.setattr(angles, "geometry", lambda *args, **how: calls.append(how["number"]) or real(*args, **how))
+    fedscope.updates.prepare("r", rounds="3").answer(keep)
+    fedscope.updates.prepare("r", rounds="1,3").answer(keep)
+    assert calls == [3, 1]
+    play_again("r", 3)
+    with pytest.warns(FedscopeWarning, match="was made of rounds that were recorded again since"):
+        found = fedscope.updates.prepare("r", rounds="1-3").answer(keep)
+    assert calls == [3, 1, 1, 2, 3]
+    assert found.findings() == fedscope.updates("r").findings()

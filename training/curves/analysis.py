@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
-from ...analysis.runs import RunLike, identity, open_run
+from ...analysis.runs import NUMBERS, RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.errors import list_few
@@ -21,6 +21,7 @@ from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 from .measures import USUAL, measure_of, refuse_unknown
 from .result import Curves
+from .run_curve import digest_of
 from .run_names import same_data
 
 
@@ -82,7 +83,10 @@ def curves(
     measured.drawable()
     _tell_no_shares(measured, names)
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
-    runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
+    runs_now = [
+        {**identity(run), "rounds": run.rounds[-1], NUMBERS: digest_of(curve)}
+        for run, curve in zip(opened, measured.runs, strict=True)
+    ]
     settings: dict[str, Any] = {"run": runs_now, **measured.attrs}
     part = Step(Curves, lambda: PreparedStep([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
