@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
-from ..analysis.runs import is_same_run
+from ..analysis.runs import METRICS, is_same_run
 from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
@@ -281,6 +281,8 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
     from others, whichever way to its folder was typed."""
     if key == "run":
         return is_same_run(kept, asked)
+    if key == METRICS and kept is None:  # of an earlier version
+        return True
     if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
         return bool(kept == asked)
     return same_answers(kept, asked)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..analysis.runs import other_numbers, other_rounds
+from ..analysis.runs import METRICS, other_rounds
 from ..checkpoints import real_path
 from ..checkpoints.io.errors import list_few, spans
 
@@ -26,7 +26,8 @@ FOLLOWS = {
     ),
     "addresses": ("models_sha256", "run", "behaviour", "same_axes"),
     "models_sha256": ("same_axes",),
-    "run": ("models_sha256", "samples", "behaviour", "averages"),
+    "run": ("models_sha256", "samples", "behaviour", "averages", METRICS),
+    "measured": (METRICS,),
     "rounds": ("averages",),
     "servers": ("settings", "keeps", "code"),
     "layers": ("layer_settings", "keeps", "code"),
@@ -81,6 +82,7 @@ WORDS = {
     "file_sha256": "a file that has changed since",
     "standardised": "samples in another scale (--standardise, --no-standardise)",
     "measured": "numbers that were measured afterwards, otherwise than now (fedscope measure)",
+    METRICS: "metrics that have changed since",
     "data_accepted": "data that were accepted otherwise (--accept-data)",
 }
 #: settings that tell whether the user's own code or data have changed, and whose: results of an earlier fedscope lack
@@ -152,8 +154,6 @@ def _run(kept: Any, asked: Any) -> str:
             return f"{before['path']} up to round {before.get('rounds')}"
         if again := other_rounds(before, now):
             return f"{before['path']} with {'other rounds' if len(again) > 1 else 'another round'} {spans(again)}"
-        if other_numbers(before, now):
-            return f"{before['path']} with other numbers"
     return f"{paths} as it was before"
 
 

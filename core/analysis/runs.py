@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 #: an opened run, or its folder
 RunLike = Run | str | Path
-#: in what tells a run, where a question reads them: the checksums of rounds, by their numbers; what tells its metrics
-SEALS, NUMBERS = "seals", "numbers"
+#: in what tells a run: the checksums of the rounds that a question reads, by their numbers
+SEALS = "seals"
+#: a setting of a question on runs' metrics: what tells each one's from others of the same rounds
+METRICS = "metrics_xxh3"
 #: ``1,20,last``, ``1-5``, ``all``, a number, or several of these; None for a question's own default
 Rounds = str | int | Sequence[int | str] | None
 
@@ -227,7 +229,7 @@ def is_same_run(kept: Any, asked: Any) -> bool:
         return len(kept) == len(asked) and all(map(is_same_run, kept, asked))
     if not (isinstance(kept, dict) and isinstance(asked, dict) and "path" in kept and "path" in asked):
         return bool(kept == asked)
-    return _placeless(kept) == _placeless(asked) and not other_rounds(kept, asked) and not other_numbers(kept, asked)
+    return _placeless(kept) == _placeless(asked) and not other_rounds(kept, asked)
 
 
 def split_seals(said: Any) -> tuple[Any, dict[str, str]]:
@@ -248,16 +250,8 @@ def other_rounds(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> list[int]
     return sorted(int(number) for number in before.keys() & now.keys() if before[number] != now[number])
 
 
-def other_numbers(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """Check whether a run's metrics are others in two :func:`identity` s of it."""
-    return NUMBERS in kept and NUMBERS in asked and kept[NUMBERS] != asked[NUMBERS]
-
-
 def _placeless(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **{key: said for key, said in run.items() if key not in (SEALS, NUMBERS)},
-        "path": real_path(run["path"]).name,
-    }
+    return {**{key: value for key, value in run.items() if key != SEALS}, "path": real_path(run["path"]).name}
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
-from ...analysis.runs import NUMBERS, RunLike, identity, open_run
+from ...analysis.runs import METRICS, RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.errors import list_few
@@ -83,11 +83,9 @@ def curves(
     measured.drawable()
     _tell_no_shares(measured, names)
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
-    runs_now = [
-        {**identity(run), "rounds": run.rounds[-1], NUMBERS: digest_of(curve)}
-        for run, curve in zip(opened, measured.runs, strict=True)
-    ]
-    settings: dict[str, Any] = {"run": runs_now, **measured.attrs}
+    runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
+    metrics = [digest_of(curve) for curve in measured.runs]
+    settings: dict[str, Any] = {"run": runs_now, METRICS: metrics, **measured.attrs}
     part = Step(Curves, lambda: PreparedStep([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files

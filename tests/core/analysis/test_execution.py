@@ -345,6 +345,6 @@ def test_a_question_goes_on_from_where_it_was_kept(runs: Path, tmp_path: Path, m
     question = subsets.prepare("runs/fma", rounds="all", subsets=2)
     with pytest.raises(KeyboardInterrupt):
         question.answer(Execution(tmp_path / "kept"))
-    assert len(json.loads((tmp_path / "kept").read_text().splitlines()[1])["value"]["sizes"]) == 8
+    assert len(json.loads((tmp_path / "kept").read_text().splitlines()[2])["value"]["sizes"]) == 8
     assert question.answer(Execution(tmp_path / "kept")).numbers() == whole.numbers()
     assert len(calls) == 3
