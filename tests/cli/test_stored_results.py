@@ -261,3 +261,26 @@ def test_a_stopped_question_goes_on_with_more_rounds_and_not_with_others(
         found = fedscope.updates.prepare("r", rounds="1-3").answer(keep)
     assert calls == [3, 1, 1, 2, 3]
     assert found.findings() == fedscope.updates("r").findings()
+
+
+# --- what is derived and drawn ---
+
+
+def test_the_table_of_several_runs_is_of_those_that_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, shift in (("r1", 0), ("prox", 10), ("s0", 20)):
+        record(name, shift=shift)
+    asked = {names: ["updates", *names.split(), "--out", "x"] for names in ("r1 prox", "r1 s0")}
+    table = Path("x.updates.csv")
+    made = {}
+    for names in ("r1 prox", "r1 s0"):
+        assert run(asked[names]) == 0
+        made[names] = table.read_bytes()
+    assert made["r1 prox"] != made["r1 s0"]
+    for names in ("r1 prox", "r1 s0"):
+        assert is_read_back(capsys, *asked[names])
+        assert table.read_bytes() == made[names]
+    assert run([*asked["r1 prox"], "--redraw"]) == 0
+    assert table.read_bytes() == made["r1 prox"]
+    before = table.stat()
+    assert run(asked["r1 prox"]) == 0
+    assert table.stat() == before
