@@ -284,3 +284,17 @@ def test_the_table_of_several_runs_is_of_those_that_are_asked_for(capsys: pytest
     before = table.stat()
     assert run(asked["r1 prox"]) == 0
     assert table.stat() == before
+
+
+def test_bands_that_are_drawn_again_are_of_the_stored_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        record(f"fma-{seed}", method="fma", seed=seed, data=(X, Y), errors=True)
+    asked = ["curves", "fma-0", "fma-1", "--bands", "--out", "b"]
+    first = told(capsys, *asked)
+    table = Path("b.bands.csv").read_bytes()
+    play_again("fma-1", 2, error=0.75)
+    assert told(capsys, *asked, "--redraw") == first
+    assert Path("b.bands.csv").read_bytes() == table
+    anew = told(capsys, *asked, "--force")
+    assert anew != first
+    assert Path("b.bands.csv").read_bytes() != table

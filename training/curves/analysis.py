@@ -19,6 +19,7 @@ from ...checkpoints.io.warn_user import warn_user
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
+from .bands import bands_over
 from .measures import USUAL, measure_of, refuse_unknown
 from .result import Curves
 from .run_curve import digest_of
@@ -79,7 +80,6 @@ def curves(
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
     measured = Curves.of(opened, bands=bands, **asked)
     refuse_unknown(names, measured.columns)
-    asked["bands"] = measured.bands
     measured.drawable()
     _tell_no_shares(measured, names)
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
@@ -89,7 +89,7 @@ def curves(
     part = Step(Curves, lambda: PreparedStep([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files
-        return replace(results[0], **asked)
+        return replace(results[0], **asked, bands=bands_over(measured.bands, results[0]))
 
     name = "-".join(["curves", *(called for called, _, _ in named), *names, *(["bands"] if bands else [])])
     return PreparedAnalysis(named[0][1] / "figures", name, (part,), join)
