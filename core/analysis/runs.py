@@ -265,27 +265,33 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
     have = rounds_with_clients(run)
     if rounds is None and have:
         return [have[-1]] if last else sorted({have[0], have[-1]})
-    asked = "last" if rounds is None else rounds
-    among = have if have and (asked.strip() == "all" or ":" in asked) else run.rounds
-    if is_range(asked):
-        return _in_ranges(run, asked, have)
-    found = parse_rounds(asked, among, str(run.path))
+    found = rounds_among("last" if rounds is None else rounds, run, have)
     for number in found:
         recorded_clients(run, number, start=False)
     return found
 
 
-def _in_ranges(run: Run, asked: str, have: Sequence[int]) -> list[int]:
-    """Return the same where some word is a range; of a range in which no round has its clients, say so."""
-    parse_rounds(asked, run.rounds, str(run.path))  # what is wrong is said of all words
+def rounds_among(asked: str, run: Run, have: Sequence[int]) -> list[int]:
+    """Return the rounds that words mean where only some of a run's rounds have what a question needs.
+
+    Each word counts for itself. ``all``, ``last:10`` and ``every:20``, and ``last`` beside these two, are among
+    ``have``. ``1-5`` are those of them between its ends, or where none is all that were recorded. Other words are
+    rounds by their numbers, which may not be among ``have``.
+
+    Raises:
+        FedscopeError: as :func:`parse_rounds`.
+    """
+    path, among = str(run.path), tuple(have) or run.rounds
+    if asked.strip() == "all":
+        return parse_rounds(asked, among, path)
+    parse_rounds(asked, run.rounds, path)  # what is wrong is said of all words
     found: set[int] = set()
-    for word in asked.split(","):
-        numbers = parse_rounds(word, run.rounds, str(run.path))
-        if ":" in word or is_range(word):
-            numbers = [number for number in numbers if number in have] or numbers
-        for number in numbers:
-            recorded_clients(run, number, start=False)
-        found |= set(numbers)
+    for word in map(str.strip, asked.split(",")):
+        if ":" in word or (":" in asked and not word.isdecimal() and not is_range(word)):
+            found |= set(parse_rounds(word, among, path))
+            continue
+        numbers = parse_rounds(word, run.rounds, path)
+        found |= set(numbers if not is_range(word) else [number for number in numbers if number in among] or numbers)
     return sorted(found)
 
 

@@ -298,3 +298,14 @@ def test_bands_that_are_drawn_again_are_of_the_stored_numbers(capsys: pytest.Cap
     anew = told(capsys, *asked, "--force")
     assert anew != first
     assert Path("b.bands.csv").read_bytes() != table
+
+
+def test_each_word_of_a_trajectory_counts_among_the_recorded_globals() -> None:
+    from fedscope.landscape.planes.inputs import plane_models
+
+    with fedscope.Recorder("r") as recorder:
+        for t in range(1, 11):
+            models = {k: net(t, k) for k in (1, 2)}
+            recorder.round(start=net(t), clients=models, **({} if t % 2 else {"global_": net(t, 9)}))
+    for words, numbers in {"last:3": (6, 8, 10), "1-3,last:2": (2, 8, 10), "1-5,every:4": (2, 4, 8)}.items():
+        assert plane_models(["r"], "trajectory", words, ()).members == tuple(f"r@{t}/global" for t in numbers)
