@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from ..checkpoints.io.warn_user import warn_user
 from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
 from ..results.labels import labels_of
-from .options import Output
+from .options import Formats, Output
 from .printing import say, say_json, say_lines
 from .progress import progress
 from .settings_diff import differences
@@ -74,9 +74,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
         written += save_figure(figure, f"{base}{end}", output.formats)
         if end in pages:
             written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
-    for end in set(question.drawn) - set(figures):
-        for kind in ("pdf", "png", "svg"):
-            Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
+    remove_drawings([f"{base}{end}" for end in set(question.drawn) - set(figures)])
     tell(result, written, output)
 
 
@@ -131,6 +129,7 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
     if blocks is not None and not output.redraw:
         _have_measured(question, base, mains, output, blocks)
     results: list[Any] = []
+    replaced = any(main.exists() for own in mains for main in own)
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
         kept = _find_results(part, own, output, results)
         if kept is None:
@@ -145,11 +144,29 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
                     if blocks is not None:
                         settings = blocks.elsewhere(question, base, number, settings)
                     kept = _compute(part, base, [*own, *made_from], claim, settings)
+                    if replaced:
+                        remove_drawings([f"{base}{end}" for end in question.drawn], output.formats)
         part.release()
         results += map(make_visible, kept)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)
+
+
+def remove_drawings(bases: Iterable[Path | str], keep: Sequence[str] = ()) -> None:
+    """Remove figures of a result that another one has replaced.
+
+    Where a result lies, the files of its base are fedscope's. Links and folders of these names are left alone, for
+    fedscope makes none.
+
+    Args:
+        keep: formats that are drawn anew.
+    """
+    for base in bases:
+        for kind in set(Formats.KNOWN) - set(keep):
+            path = Path(f"{base}.{kind}")
+            if path.is_file() and not path.is_symlink():
+                path.unlink()
 
 
 def _have_measured(

@@ -309,3 +309,55 @@ def test_each_word_of_a_trajectory_counts_among_the_recorded_globals() -> None:
             recorder.round(start=net(t), clients=models, **({} if t % 2 else {"global_": net(t, 9)}))
     for words, numbers in {"last:3": (6, 8, 10), "1-3,last:2": (2, 8, 10), "1-5,every:4": (2, 4, 8)}.items():
         assert plane_models(["r"], "trajectory", words, ()).members == tuple(f"r@{t}/global" for t in numbers)
+
+
+LINE = ["line", "r@1", "r@2", "--points", "3", "--model", "nets_stored:small", "--data", "npz:t.npz", "--out", "L"]
+
+
+def pictures(base: str) -> set[str]:
+    return {kind for kind in (".pdf", ".png", ".svg") if Path(f"{base}{kind}").exists()}
+
+
+def test_figures_of_a_replaced_result_go_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    write_data("t.npz", X, Y)
+    record("r", (1, 2, 3))
+    others = [Path(name) for name in ("L.eps", "L.notes.png", "Lx.pdf", "L.tiff")]
+    for path in others:
+        path.write_text("mine")
+    assert run(LINE) == 0
+    assert run([*LINE, "--format", "svg"]) == 0  # of the same result: each is drawn of it
+    assert pictures("L") == {".pdf", ".png", ".svg"}
+    assert run([*LINE, "--redraw", "--format", "png"]) == 0
+    assert pictures("L") == {".pdf", ".png", ".svg"}
+    other = ["r@3" if word == "r@2" else word for word in LINE]
+    assert "holds another result" in refused(capsys, *other, "--format", "svg")
+    assert pictures("L") == {".pdf", ".png", ".svg"}
+    assert run([*other, "--force", "--format", "svg"]) == 0
+    assert pictures("L") == {".svg"}
+    assert [path.read_text() for path in others] == ["mine"] * len(others)
+
+
+def test_figures_where_no_result_lay_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing says that they are fedscope's."""
+    write_data("t.npz", X, Y)
+    record("r")
+    Path("L.svg").write_text("mine")
+    assert run([*LINE, "--force"]) == 0
+    assert Path("L.svg").read_text() == "mine"
+    Path("L.svg").unlink()
+    Path("L.svg").symlink_to("mine.svg")
+    Path("mine.svg").write_text("mine")
+    assert run([*LINE, "--force"]) == 0
+    assert Path("L.svg").read_text() == "mine"
+
+
+def test_a_figure_of_a_replaced_table_goes_with_it() -> None:
+    for name, factor in (("a", 0.1), ("b", 0.2), ("c", 0.3)):
+        record(name, method="fma", settings={"client.lr": factor}, data=(X, Y), errors=True)
+    asked = ["table", "a", "b", "c", "--columns", "client.lr", "--out", "T"]
+    assert run(asked) == 0
+    assert pictures("T") == {".pdf", ".png"}
+    assert run([*asked, "--force", "--figure-format", "svg"]) == 0
+    assert pictures("T") == {".svg"}
+    assert run([*asked[:2], "--out", "T", "--force"]) == 0
+    assert pictures("T") == set()
