@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
-from ..checkpoints import FedscopeError, real_path, write_durably
+from ..analysis.runs import METRICS, is_same_run
+from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.io.warn_user import warn_user
 from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
 from ..results.labels import labels_of
-from .options import Output
+from .options import Formats, Output
 from .printing import say, say_json, say_lines
 from .progress import progress
 from .settings_diff import differences
@@ -73,9 +74,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
         written += save_figure(figure, f"{base}{end}", output.formats)
         if end in pages:
             written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
-    for end in set(question.drawn) - set(figures):
-        for kind in ("pdf", "png", "svg"):
-            Path(f"{base}{end}.{kind}").unlink(missing_ok=True)  # of a result that this one has replaced
+    remove_drawings([f"{base}{end}" for end in set(question.drawn) - set(figures)])
     tell(result, written, output)
 
 
@@ -130,6 +129,7 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
     if blocks is not None and not output.redraw:
         _have_measured(question, base, mains, output, blocks)
     results: list[Any] = []
+    replaced = any(main.exists() for own in mains for main in own)
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
         kept = _find_results(part, own, output, results)
         if kept is None:
@@ -144,11 +144,29 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
                     if blocks is not None:
                         settings = blocks.elsewhere(question, base, number, settings)
                     kept = _compute(part, base, [*own, *made_from], claim, settings)
+                    if replaced:
+                        remove_drawings([f"{base}{end}" for end in question.drawn], output.formats)
         part.release()
         results += map(make_visible, kept)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)
+
+
+def remove_drawings(bases: Iterable[Path | str], keep: Sequence[str] = ()) -> None:
+    """Remove figures of a result that another one has replaced.
+
+    Where a result lies, the files of its base are fedscope's. Links and folders of these names are left alone, for
+    fedscope makes none.
+
+    Args:
+        keep: formats that are drawn anew.
+    """
+    for base in bases:
+        for kind in set(Formats.KNOWN) - set(keep):
+            path = Path(f"{base}.{kind}")
+            if path.is_file() and not path.is_symlink():
+                path.unlink()
 
 
 def _have_measured(
@@ -279,16 +297,12 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
     """Equal; what a module answers, measured on another machine perhaps, up to single precision; a run by what tells it
     from others, whichever way to its folder was typed."""
     if key == "run":
-        return bool(_placeless(kept) == _placeless(asked))
+        return is_same_run(kept, asked)
+    if key == METRICS and kept is None:  # of an earlier version
+        return True
     if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
         return bool(kept == asked)
     return same_answers(kept, asked)
-
-
-def _placeless(run: Any) -> Any:
-    if isinstance(run, list):
-        return [_placeless(one) for one in run]
-    return {**run, "path": real_path(run["path"]).name} if isinstance(run, dict) and "path" in run else run
 
 
 def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: Sequence[Path], output: Output) -> None:

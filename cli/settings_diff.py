@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ..analysis.runs import METRICS, other_rounds
 from ..checkpoints import real_path
 from ..checkpoints.io.errors import list_few, spans
 
@@ -25,7 +26,8 @@ FOLLOWS = {
     ),
     "addresses": ("models_sha256", "run", "behaviour", "same_axes"),
     "models_sha256": ("same_axes",),
-    "run": ("models_sha256", "samples", "behaviour", "averages"),
+    "run": ("models_sha256", "samples", "behaviour", "averages", METRICS),
+    "measured": (METRICS,),
     "rounds": ("averages",),
     "servers": ("settings", "keeps", "code"),
     "layers": ("layer_settings", "keeps", "code"),
@@ -80,10 +82,13 @@ WORDS = {
     "file_sha256": "a file that has changed since",
     "standardised": "samples in another scale (--standardise, --no-standardise)",
     "measured": "numbers that were measured afterwards, otherwise than now (fedscope measure)",
+    METRICS: "metrics that have changed since",
     "data_accepted": "data that were accepted otherwise (--accept-data)",
 }
-#: settings that tell whether the user's own code has changed, and whose: results of an earlier fedscope lack them
+#: settings that tell whether the user's own code or data have changed, and whose: results of an earlier fedscope lack
+#: them
 CODE = {
+    "data_sha256": "the data",
     "behaviour": "the model's code",
     "task_behaviour": "the task's code",
     "code": "your server's code",
@@ -147,6 +152,8 @@ def _run(kept: Any, asked: Any) -> str:
             return f"{before['path']} before it was made again"
         if before.get("rounds") != now.get("rounds"):
             return f"{before['path']} up to round {before.get('rounds')}"
+        if again := other_rounds(before, now):
+            return f"{before['path']} with {'other rounds' if len(again) > 1 else 'another round'} {spans(again)}"
     return f"{paths} as it was before"
 
 

@@ -77,6 +77,14 @@ class RoundFile:
     # --- checksums ---
 
     @property
+    def own_checksum(self) -> int | None:
+        """The checksum of the table of checksums, as the file says it; None where it says none."""
+        if not self.has_table or not self.validated.has(checksums.NAME):
+            return None
+        said = attribute(self.file[checksums.NAME], KIND)
+        return said if isinstance(said, int) else None
+
+    @property
     def table(self) -> ChecksumTable:
         """The file's checksums.
 

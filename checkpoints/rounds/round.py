@@ -47,6 +47,14 @@ class Round:
         return describe_round(self)
 
     @property
+    def seal(self) -> str:
+        """The checksum of the file's table of checksums, 16 hexadecimal digits: another content has another one, and a
+        copy the same. "" of a file that has none; nothing else is read, and nothing is verified."""
+        with open_round(self.path, self.layout) as file:
+            found = file.own_checksum
+        return "" if found is None else f"{found:016x}"
+
+    @property
     def number(self) -> int:
         """The round, counted from 1."""
         return int(self.path.stem)

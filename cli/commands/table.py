@@ -99,12 +99,16 @@ def _write_files(found: Any, base: Path, formats: Sequence[str], force: bool) ->
     """Return the table's files, and its figure where there is one to draw."""
     from ...checkpoints import FedscopeError
     from ...plotting.style import save_figure
+    from ..run_analysis import remove_drawings
 
     pictures = [Path(f"{base}.{kind}") for kind in formats] if found.is_drawable else []
     there = [path for path in [*found.paths(base), *pictures] if path.exists()]
     if there and not force:
         raise FedscopeError(f"{there[0]} is there already; give --force to replace it, or another --out")
+    replaced = any(path.exists() for path in found.paths(base))
     written: list[Path] = found.save(base)
+    if replaced:
+        remove_drawings([base], formats if found.is_drawable else ())
     if found.is_drawable:
         written += save_figure(found.figure(), str(base), formats)
     return written

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..results import Serializable
 from ..results.base import versions
 from ..results.resume import ResumeStore
+from .runs import split_seals
 
 if TYPE_CHECKING:
     from ..evaluation.resumable import OtherStore
@@ -63,9 +64,16 @@ class Execution:
 
     def store(self, settings: Mapping[str, Any], *loose: str) -> ResumeStore:
         """Open the store of what is finished of the analysis with these settings; those named ``loose`` are not part of
-        it."""
+        it.
+
+        Where rounds are loose, what tells each of them from another in its place is not, either: the store goes on with
+        more rounds, and begins afresh where one that it was made of was recorded again.
+        """
         question = {key: value for key, value in settings.items() if key not in loose}
-        return ResumeStore(self.keep, {**question, "versions": versions()})
+        seals: dict[str, str] = {}
+        if "rounds" in loose and "run" in question:
+            question["run"], seals = split_seals(question["run"])
+        return ResumeStore(self.keep, {**question, "versions": versions()}, made_of=seals)
 
     def each(self, label: str, tasks: Iterable[WorkUnit[T]], store: ResumeStore) -> list[T]:
         """Every task's answer: from the store where it is there, else computed and kept."""

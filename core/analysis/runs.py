@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 #: an opened run, or its folder
 RunLike = Run | str | Path
+#: in what tells a run: the checksums of the rounds that a question reads, by their numbers
+SEALS = "seals"
+#: a setting of a question on runs' metrics: what tells each one's from others of the same rounds
+METRICS = "metrics_xxh3"
 #: ``1,20,last``, ``1-5``, ``all``, a number, or several of these; None for a question's own default
 Rounds = str | int | Sequence[int | str] | None
 
@@ -187,19 +191,67 @@ def refuse_one_name(runs: Sequence[Run]) -> None:
             )
 
 
-def identity(run: Run) -> dict[str, Any]:
-    """Return what tells this run from another that was in the same folder before.
+def identity(run: Run, rounds: Iterable[int] = ()) -> dict[str, Any]:
+    """Return what tells this run from another that was in the same folder before, and these rounds from others that
+    were recorded in their place.
 
     A run of another program does not say when it was made: its files do.
+
+    Args:
+        rounds: those whose models the question reads, under ``seals`` with the checksum of each; rounds that are not
+            there, and those of earlier versions without checksums, have none. Models whose digests stand beside it need
+            no rounds.
     """
     import hashlib
 
     said = {"path": str(run.path), "created": run.info.get("created"), "versions": run.info.get("versions")}
     if said["created"] is not None:
-        return said
+        asked = sorted({*rounds} & {*run.rounds})
+        seals = {str(number): seal for number in asked if (seal := run.round(number).seal)}
+        return {**said, **({SEALS: seals} if seals else {})}
     files = [file.stat() for file in sorted((run.path / "rounds").glob("*.h5"))]
     told = repr(([(file.st_size, file.st_mtime_ns) for file in files], run.info)).encode()
     return {**said, "files": hashlib.sha256(told).hexdigest()}
+
+
+def identities(runs: Sequence[Run], asked: Sequence[tuple[Run, int]]) -> list[dict[str, Any]]:
+    """Return the :func:`identity` of each run, with its own among the rounds asked for."""
+    return [identity(run, [number for own, number in asked if own is run]) for run in runs]
+
+
+def is_same_run(kept: Any, asked: Any) -> bool:
+    """Check whether two :func:`identity` s, or lists of them, are of the same runs with the same rounds.
+
+    A folder counts by its name, wherever it lies. Rounds are compared as far as both say them: a result of an earlier
+    version says none.
+    """
+    if isinstance(kept, list) and isinstance(asked, list):
+        return len(kept) == len(asked) and all(map(is_same_run, kept, asked))
+    if not (isinstance(kept, dict) and isinstance(asked, dict) and "path" in kept and "path" in asked):
+        return bool(kept == asked)
+    return _placeless(kept) == _placeless(asked) and not other_rounds(kept, asked)
+
+
+def split_seals(said: Any) -> tuple[Any, dict[str, str]]:
+    """Return an :func:`identity`, or a list of them, without the rounds, and the seals of these by ``NAME@ROUND``."""
+    if isinstance(said, list):
+        parts = [split_seals(one) for one in said]
+        return [one for one, _ in parts], {place: seal for _, seals in parts for place, seal in seals.items()}
+    name = real_path(said["path"]).name
+    seals = {f"{name}@{number}": seal for number, seal in said.get(SEALS, {}).items()}
+    return {key: value for key, value in said.items() if key != SEALS}, seals
+
+
+def other_rounds(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> list[int]:
+    """Return the rounds that were recorded again between two :func:`identity` s of a run."""
+    before, now = kept.get(SEALS), asked.get(SEALS)
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return []
+    return sorted(int(number) for number in before.keys() & now.keys() if before[number] != now[number])
+
+
+def _placeless(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{key: value for key, value in run.items() if key != SEALS}, "path": real_path(run["path"]).name}
 
 
 def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[int]:
@@ -213,27 +265,33 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
     have = rounds_with_clients(run)
     if rounds is None and have:
         return [have[-1]] if last else sorted({have[0], have[-1]})
-    asked = "last" if rounds is None else rounds
-    among = have if have and (asked.strip() == "all" or ":" in asked) else run.rounds
-    if is_range(asked):
-        return _in_ranges(run, asked, have)
-    found = parse_rounds(asked, among, str(run.path))
+    found = rounds_among("last" if rounds is None else rounds, run, have)
     for number in found:
         recorded_clients(run, number, start=False)
     return found
 
 
-def _in_ranges(run: Run, asked: str, have: Sequence[int]) -> list[int]:
-    """Return the same where some word is a range; of a range in which no round has its clients, say so."""
-    parse_rounds(asked, run.rounds, str(run.path))  # what is wrong is said of all words
+def rounds_among(asked: str, run: Run, have: Sequence[int]) -> list[int]:
+    """Return the rounds that words mean where only some of a run's rounds have what a question needs.
+
+    Each word counts for itself. ``all``, ``last:10`` and ``every:20``, and ``last`` beside these two, are among
+    ``have``. ``1-5`` are those of them between its ends, or where none is all that were recorded. Other words are
+    rounds by their numbers, which may not be among ``have``.
+
+    Raises:
+        FedscopeError: as :func:`parse_rounds`.
+    """
+    path, among = str(run.path), tuple(have) or run.rounds
+    if asked.strip() == "all":
+        return parse_rounds(asked, among, path)
+    parse_rounds(asked, run.rounds, path)  # what is wrong is said of all words
     found: set[int] = set()
-    for word in asked.split(","):
-        numbers = parse_rounds(word, run.rounds, str(run.path))
-        if ":" in word or is_range(word):
-            numbers = [number for number in numbers if number in have] or numbers
-        for number in numbers:
-            recorded_clients(run, number, start=False)
-        found |= set(numbers)
+    for word in map(str.strip, asked.split(",")):
+        if ":" in word or (":" in asked and not word.isdecimal() and not is_range(word)):
+            found |= set(parse_rounds(word, among, path))
+            continue
+        numbers = parse_rounds(word, run.rounds, path)
+        found |= set(numbers if not is_range(word) else [number for number in numbers if number in among] or numbers)
     return sorted(found)
 
 

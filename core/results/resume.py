@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_origin
 
 import xxhash
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from cattrs import Converter
 
 _WHAT = "the store of an interrupted analysis"
+#: the key of what parts are made of, no part itself
+_MADE_OF = "made of"
 T = TypeVar("T")
 
 
@@ -40,6 +43,8 @@ class ResumeStore:
         path: of the file.
         fingerprint: the question.
         aside: whether a damaged file may be set aside: it is this process' own.
+        made_of: what parts are made of, by name, each with what tells it from another of its name. The store keeps it:
+            parts go on with more of it, and start afresh with a warning where one has become another.
 
     Attributes:
         done: finished parts by key.
@@ -52,13 +57,28 @@ class ResumeStore:
     {'7': [0.5, 0.1]}
     """
 
-    def __init__(self, path: Path | str | None, fingerprint: Mapping[str, Any], *, aside: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path | str | None,
+        fingerprint: Mapping[str, Any],
+        *,
+        aside: bool = True,
+        made_of: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.path = None if path is None else Path(path)
+        self._made_of = dict(made_of)
         self._aside = aside
         self._head = json.dumps(fingerprint, sort_keys=True)
         self._file: TextIO | None = None
         self.done: dict[str, Any] = {}
         self._whole = self._read()
+        before = self.done.pop(_MADE_OF, {})
+        if any(before.get(name, told) != told for name, told in self._made_of.items()):
+            warn_user(f"{self.path} was made of rounds that were recorded again since, so this one starts again")
+            self.done, self._whole, before = {}, 0, {}
+        # written with the first part that is added: a store in which nothing is finished is no file
+        self._unsaid = before.keys() < {**before, **self._made_of}.keys()
+        self._made_of = {**before, **self._made_of}
 
     def _read(self) -> int:
         """Take over the finished parts; returns how many bytes of the file are good."""
@@ -121,7 +141,7 @@ class ResumeStore:
 
     def add(self, key: str, value: Any) -> None:
         """Keep one finished part (what JSON holds, NaN and infinities too)."""
-        line = json.dumps({"key": key, "value": value, "sum": sum_of(key, value)}) + "\n"
+        line = _line_of(key, value)
         if self.path is None:  # the same numbers as from a file
             self.done[key] = json.loads(line)["value"]
             return
@@ -132,6 +152,9 @@ class ResumeStore:
             self._file.truncate(self._whole)
             if not self._whole:
                 self._file.write(self._head + "\n")
+        if self._unsaid:
+            self._file.write(_line_of(_MADE_OF, self._made_of))
+            self._unsaid = False
         self._file.write(line)
         self._file.flush()
         self.done[key] = value
@@ -160,6 +183,10 @@ class ResumeStore:
 def sum_of(key: str, value: Any) -> str:
     """Compute the checksum of a part, as JSON."""
     return xxhash.xxh3_64_hexdigest(json.dumps([key, value]).encode())
+
+
+def _line_of(key: str, value: Any) -> str:
+    return json.dumps({"key": key, "value": value, "sum": sum_of(key, value)}) + "\n"
 
 
 def _value_of(part: Any) -> Any:

@@ -49,7 +49,12 @@ def adapters(
 
     def prepare() -> SettingsAndCompute[AdapterMeans]:
         asked = client_rounds(opened, asked_rounds if asked_rounds is not None else "all")
-        settings: dict[str, Any] = {"run": identity(opened), "rounds": asked, "cost": cost, **about_products(products)}
+        settings: dict[str, Any] = {
+            "run": identity(opened, asked),
+            "rounds": asked,
+            "cost": cost,
+            **about_products(products),
+        }
         if cost:
             dataset = dataset_of([opened], source)
             samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)

@@ -185,7 +185,7 @@ def _ready(
 ) -> PreparedStep[ClientCKA]:
     """One run's results, one a layer."""
     read_as(posed.module, run)
-    settings = {**asked.settings(posed), "run": [identity(run)], "rounds": list(numbers)}
+    settings = {**asked.settings(posed), "run": [identity(run, numbers)], "rounds": list(numbers)}
     settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
 
     def task(number: int) -> WorkUnit[LayersCKA]:

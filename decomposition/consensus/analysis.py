@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.runs import Rounds, RunLike, client_rounds, identities, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -63,7 +63,7 @@ def consensus(
         adapters = {run.name: own for run in opened if (own := adapters_of_run(run)) is not None}
         modules = {run.name: module_for(run, source, dataset) for run in opened}
         settings: dict[str, Any] = {
-            "run": [identity(run) for run in opened],
+            "run": identities(opened, asked),
             "rounds": [[run.name, number] for run, number in asked],
             **given_settings(opened, source, said_of_means(opened), module=modules[opened[0].name]),
             **describe_samples(samples, source.seed if source.limit else None),

@@ -14,7 +14,7 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_runs
+from ...analysis.runs import Rounds, RunLike, client_rounds, identities, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.layer_selections import layers_file_word
@@ -74,7 +74,7 @@ def disperse(
     def prepare() -> SettingsAndCompute[Dispersion]:
         where = Compute(device)
         settings: dict[str, Any] = {
-            "run": [identity(run) for run in opened],
+            "run": identities(opened, asked),
             "rounds": [[run.name, number] for run, number in asked],
             "layers": names,
             "fdr": fdr,

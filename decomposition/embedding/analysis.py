@@ -14,7 +14,7 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
+from ...analysis.runs import Rounds, RunLike, identities, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.layers import named_parameters
@@ -107,7 +107,7 @@ def embed(
     def prepare() -> SettingsAndCompute[Embedding]:
         where = Compute(device)
         settings: dict[str, Any] = {
-            "run": [identity(run) for run in opened],
+            "run": identities(opened, asked),
             "rounds": [[run.name, number] for run, number in asked],
             "asked_layers": names,
             # nothing that is told from sketches is computed there

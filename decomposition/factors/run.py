@@ -27,6 +27,7 @@ from ...training.inputs.samples import (
     asked_task,
     averaged_statistics,
     dataset_of,
+    digest_of_data,
     given_settings,
     module_for,
     refuse_nameless,
@@ -91,7 +92,7 @@ class DecompositionRequest:
         if self.loss != "squared":  # also where a result is there, which earlier versions made
             self._refuse_other_task()
         settings = {
-            "run": [identity(run) for run in self.runs],
+            "run": [identity(run, self._read_of(run, groups)) for run in self.runs],
             "rounds": list(self.rounds),
             "draws": str(self.draws),
             "of": self.of,
@@ -106,6 +107,7 @@ class DecompositionRequest:
             **({"layers": self.layers} if self.layers is not None else {}),
             **statistics_settings(self.source, self.normalization),
             **given_settings(self.runs, self.source),
+            **digest_of_data(self.runs, self.source),
             **(code_settings(self.runs, self.source) if self.draws.kind == "local" else {}),
         }
         return settings, partial(self._answer, groups, settings)
@@ -154,6 +156,16 @@ class DecompositionRequest:
         if self.layers is not None:
             return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
+
+    def _read_of(self, run: Run, groups: Sequence[Group]) -> set[int]:
+        """Return the rounds of a run whose models are read: those that its models average, and with ``rounds:R`` the
+        draws before each."""
+        from ..draws.cohort_draws import rounds_of_cohort
+
+        needed = {number for group in groups if run in group.runs for number in group.needed(group.windows)}
+        if self.draws.kind != "rounds":
+            return needed
+        return {one.number for number in needed for one in rounds_of_cohort(run, number, self.draws.count)}
 
     def _refuse_other_task(self) -> None:
         """Refuse a task whose loss is another.

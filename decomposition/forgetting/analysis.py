@@ -57,7 +57,7 @@ def forgetting(
         require_own_data(opened)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
         settings: dict[str, Any] = {
-            "run": identity(opened),
+            "run": identity(opened, asked),
             "rounds": asked,
             **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),

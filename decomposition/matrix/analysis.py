@@ -63,7 +63,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
         test = None if source.split == "test" else limit_samples(dataset, replace(source, split="test"))
         personal = uses_own_models(opened, source)
         settings: dict[str, Any] = {
-            "run": identity(opened),
+            "run": identity(opened, asked),
             "rounds": asked,
             **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),

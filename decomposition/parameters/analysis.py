@@ -120,7 +120,7 @@ def densities(
 
     def prepare() -> SettingsAndCompute[Parameters]:
         settings: dict[str, Any] = {
-            "run": [identity(run) for run in runs],
+            "run": [identity(run, [first.number]) for run in runs],
             "round": first.number,
             "parameters": [place.name for place in chosen] or None,
             "top": None if chosen else top,
@@ -150,7 +150,7 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
 
     def prepare() -> SettingsAndCompute[ParameterMap]:
         where = Compute(device).device if how["backend"] != "sklearn" else "cpu"
-        settings = {"run": identity(run), "round": round_.number, **how, "device": where, "seed": seed}
+        settings = {"run": identity(run, [round_.number]), "round": round_.number, **how, "device": where, "seed": seed}
 
         def compute(attrs: dict[str, Any], work: Execution) -> ParameterMap:
             from .tsne import map_parameters

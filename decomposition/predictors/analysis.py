@@ -61,7 +61,7 @@ def predictors(
         dataset = dataset_of([opened], source)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
         settings: dict[str, Any] = {
-            "run": identity(opened),
+            "run": identity(opened, numbers),
             "rounds": numbers,
             **given_settings([opened], source, said_of_means([opened]), module=module),
             **describe_samples(samples, source.seed if source.limit else None),

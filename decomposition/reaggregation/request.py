@@ -69,7 +69,7 @@ class ReaggregationRequest:
             refuse_torn(row.parts, tied_names(module))
         keeps, code = kept_by_others(self.configs), sources_of(self.configs)
         settings: dict[str, Any] = {
-            "run": identity(self.run),
+            "run": identity(self.run, [self.number - 1, self.number] if self.from_state else [self.number]),
             "round": self.number,
             "servers": list(self.servers),
             "settings": [row.config.tables()["server"] for row in self.rows],

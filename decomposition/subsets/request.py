@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import identity
+from ...analysis.runs import identities
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Round, Run, Weights
 from ...landscape.alignment.step import align_weights, calibration_samples
@@ -82,7 +82,7 @@ class SubsetsRequest:
         """
         material = self._material()
         settings: dict[str, Any] = {
-            "run": [identity(run) for run in self.runs],
+            "run": identities(self.runs, [(one.run, one.number) for one in self.rounds]),
             "rounds": [[one.run.name, one.number] for one in self.rounds],
             "sizes": [list(one.sizes) for one in self.rounds],
             "subsets": self.subsets,

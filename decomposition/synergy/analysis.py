@@ -79,7 +79,12 @@ def synergy(
                 return result
             return with_labels(result, opened.partition.counts_of(round_.client_ids), seed)
 
-        return {"run": identity(opened), "round": round_.number, "asked": criteria, "seed": seed}, compute
+        return {
+            "run": identity(opened, [round_.number]),
+            "round": round_.number,
+            "asked": criteria,
+            "seed": seed,
+        }, compute
 
     scale = "" if quantile is None else f"-q{quantile:g}"
     name = f"synergy-{round_.number}{scale}{'-layer' if similarity == 'layer' else ''}"

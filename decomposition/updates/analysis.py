@@ -79,7 +79,7 @@ def updates(
 def _part(run: Run, numbers: Sequence[int], notes: Sequence[str], end: str) -> Step[ClientUpdates]:
     """One run's result, which keeps what was left out of it."""
     adapters = adapters_of_run(run)
-    settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers), **about_products(adapters)}
+    settings: dict[str, Any] = {"run": identity(run, numbers), "rounds": list(numbers), **about_products(adapters)}
 
     def task(number: int) -> WorkUnit[RoundUpdates]:
         def measure(report: Report) -> RoundUpdates:
@@ -112,7 +112,7 @@ def _by_layer(run: Run, rounds: str, layers: str) -> PreparedAnalysis[Updates | 
     numbers = rounds_of(run, rounds, sketches=False)
     notes = [*left_out(run, rounds, numbers, sketches=False), *_sketches_left_out(run, rounds)]
     adapters = adapters_of_run(run)
-    settings: dict[str, Any] = {"run": identity(run), "rounds": list(numbers), "layers": layers}
+    settings: dict[str, Any] = {"run": identity(run, numbers), "rounds": list(numbers), "layers": layers}
     settings |= about_products(adapters)
 
     def task(number: int) -> WorkUnit[RoundLayers]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,8 +15,10 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few, spans
+from ...checkpoints.io.untrusted import regular
 from ...results import ArrayResult, Collection, along, pad_cohorts
 from ...results.arrays import Variable
+from ...results.csv_cells import cell
 from ...results.tables import add_suffix, write_csv
 from .angles import RoundUpdates
 
@@ -162,10 +167,14 @@ class Updates(Collection[ClientUpdates]):
 
         ``unmoved`` is how many clients are where they started, ``diverged`` how many have no finite update; the rest is
         in :class:`~fedscope.decomposition.updates.angles.RoundUpdates`.
+
+        Each run has files of its own, which may all be there while the table is of another question's runs. So it is
+        also written where its rows are of others; what else has become of it stays.
         """
         path = add_suffix(Path(base), ".updates.csv")
-        if again or not path.exists():
-            write_csv(path, COLUMNS, (_row(part.run, round_) for part in self for round_ in part.rounds))
+        rows = [_row(part.run, round_) for part in self for round_ in part.rounds]
+        if again or _rounds_in(path) != [(cell(run), str(number)) for run, number, *_ in rows]:
+            write_csv(path, COLUMNS, rows)
         return [path]
 
     def summary(self) -> str:
@@ -175,6 +184,15 @@ class Updates(Collection[ClientUpdates]):
     def findings(self) -> dict[str, Any]:
         """Every round's numbers, and what was left out."""
         return {"rounds": [row for part in self for row in part.findings()["rounds"]], "notes": self.notes}
+
+
+def _rounds_in(path: Path) -> list[tuple[str, str]]:
+    """Return run and round of every whole row of a table that lies there; none where there is no table."""
+    if not path.exists():
+        return []
+    with regular(path).open(newline="", encoding="utf-8", errors="replace") as file, suppress(csv.Error):
+        return [(row[0], row[1]) for row in islice(csv.reader(file), 1, None) if len(row) == len(COLUMNS)]
+    return []
 
 
 def describe_divergence(result: ClientUpdates) -> str:

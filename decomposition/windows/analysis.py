@@ -117,7 +117,10 @@ def wima(
             for run, own, module in zip(opened, numbers, modules, strict=True)
         ]
         settings: dict[str, Any] = {
-            "run": [identity(run) for run in opened],
+            "run": [
+                identity(run, {t for number in own for t in range(number - lengths[-1] + 1, number + 1)})
+                for run, own in zip(opened, numbers, strict=True)
+            ],
             "rounds": [[run.name, number] for run, own in zip(opened, numbers, strict=True) for number in own],
             "windows": list(lengths),
             "parts": parts,

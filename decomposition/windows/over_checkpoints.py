@@ -64,7 +64,7 @@ def windows_of_checkpoints(
         # a split is the data's own: checkpoints of one training have no clients with shares of it
         samples, module = limit_samples(dataset, source), module_for(run, source, dataset)
         known: dict[str, Any] = {
-            "run": identity(run),
+            "run": identity(run, [round_.number]),
             "round": round_.number,
             "checkpoints": count,
             "windows": list(lengths),

@@ -90,7 +90,8 @@ def align(
             "by": by,
             "to": to,
             "reference": first.models[0].label if not cohorts else "the model that clients were sent",
-            **({"rounds": [word for word, _ in parts], "run": [identity(first.runs[0])]} if cohorts else {}),
+            **({"rounds": [word for word, _ in parts]} if cohorts else {}),
+            **({"run": [identity(first.runs[0], [int(word) for word, _ in parts])]} if cohorts else {}),
             "calibration_samples": len(calibration),
             "calibration_split": calibration.split,
         }

@@ -152,7 +152,12 @@ class LayerRoundsRequest:
         settings: dict[str, Any] = {
             **{name: value for name, value in posed.settings.items() if name not in own},
             **about,
-            **{"run": identity(posed.runs[0]), "rounds": self.numbers, "layers": how.layers, "points": how.points},
+            **{
+                "run": identity(posed.runs[0], self.numbers),
+                "rounds": self.numbers,
+                "layers": how.layers,
+                "points": how.points,
+            },
             **{"range": list(how.span), "normalization": how.normalization},
             **calibration_settings(posed, how.source, how.normalization),
             **how.aligned(),

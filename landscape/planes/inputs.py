@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...analysis.runs import is_range, open_run, parse_rounds
+from ...analysis.runs import is_range, open_run, parse_rounds, rounds_among
 from ...checkpoints import FedscopeError, Run, recorded_clients
 from ...checkpoints.rounds.round import few_of
 from ...training.inputs.models import ModelLike, clients_of, names_of
@@ -62,7 +62,7 @@ def _trajectory(path: str, rounds: str) -> list[ModelLike]:
     """Return the global models of a run's rounds."""
     run = open_run(path)
     have = tuple(t for t in run.rounds if "global" in run.round(t).models)
-    numbers = parse_rounds(rounds, run.rounds if is_range(rounds) else have, path)
+    numbers = rounds_among(rounds, run, have) if is_range(rounds) else parse_rounds(rounds, have, path)
     numbers = [t for t in numbers if t in have]
     if len(numbers) < 3:
         raise FedscopeError(

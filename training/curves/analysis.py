@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
-from ...analysis.runs import RunLike, identity, open_run
+from ...analysis.runs import METRICS, RunLike, identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.errors import list_few
@@ -19,8 +19,10 @@ from ...checkpoints.io.warn_user import warn_user
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
+from .bands import bands_over
 from .measures import USUAL, measure_of, refuse_unknown
 from .result import Curves
+from .run_curve import digest_of
 from .run_names import other_data, same_data
 
 
@@ -78,16 +80,16 @@ def curves(
     asked: dict[str, Any] = {"measures": names, "last": last, "smooth": smooth, "target": target}
     measured = Curves.of(opened, bands=bands, **asked)
     refuse_unknown(names, measured.columns)
-    asked["bands"] = measured.bands
     measured.drawable()
     _tell_no_shares(measured, names)
     # Metrics grow while a run trains, so the last round belongs to what tells one result from another.
     runs_now = [{**identity(run), "rounds": run.rounds[-1]} for run in opened]
-    settings: dict[str, Any] = {"run": runs_now, **measured.attrs}
+    metrics = [digest_of(curve) for curve in measured.runs]
+    settings: dict[str, Any] = {"run": runs_now, METRICS: metrics, **measured.attrs}
     part = Step(Curves, lambda: PreparedStep([settings], lambda attrs, _: [replace(measured, attrs=attrs[0])]))
 
     def join(results: list[Curves]) -> Curves:  # what is drawn and told is no part of the files
-        return replace(results[0], **asked)
+        return replace(results[0], **asked, bands=bands_over(measured.bands, results[0]))
 
     name = "-".join(["curves", *(called for called, _, _ in named), *names, *(["bands"] if bands else [])])
     return PreparedAnalysis(named[0][1] / "figures", name, (part,), join)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.rounds.run_identity import shared_rounds
 from ...plotting.printed import printed_method
@@ -144,6 +145,19 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
                 f"--bands: {names} have no round in common; go on with the shorter ones, or leave it out"
             )
     return bands
+
+
+def bands_over(bands: Sequence[Band], stored: Any) -> tuple[Band, ...]:
+    """Return bands of the same runs with the curves of a result, which may be of another day than the runs are now; of
+    a result of other runs its own.
+
+    Args:
+        stored: the :class:`~fedscope.training.curves.result.Curves`.
+    """
+    curves = {curve.run: curve for curve in stored.runs}
+    if not all(visible(curve.run) in curves for band in bands for curve in band.members):
+        return tuple(stored.bands)
+    return tuple(Band(band.label, tuple(curves[visible(curve.run)] for curve in band.members)) for band in bands)
 
 
 def _warn_of_short(band: Band, ends: Mapping[str, tuple[int, int | None]]) -> None:

@@ -230,6 +230,24 @@ def given_settings(
     return said | ({} if task is CLASSIFICATION else {"task": task.name})
 
 
+def digest_of_data(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
+    """Tell which samples a question measures on, ``data_sha256`` of all arrays, where its runs do not fix them.
+
+    Nothing of runs that were trained here, nor of recorded ones that keep the sum of their arrays or of their file:
+    others are refused, or said as ``data_accepted``. So results of earlier versions, which never say it, stay those of
+    these runs.
+    """
+    if not any(run.is_foreign for run in runs):
+        return {}
+    dataset = dataset_of(runs, source)
+    kept = [run.info.get("data", {}) for run in runs]
+    if all(data.get("sha256") == dataset.sha256 for data in kept):
+        return {}
+    if source.data is None and all("file_sha256" in data for data in kept):
+        return {}
+    return {"data_sha256": dataset.sha256}
+
+
 def halves_read(run: Run) -> str:
     """A clause for a run whose models are stored in half precision; empty for others."""
     stored = sorted({entry.stored for entry in run.layout.entries if entry.stored})

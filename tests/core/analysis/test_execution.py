@@ -133,6 +133,22 @@ def test_of_a_range_those_with_their_clients_are_taken(tmp_path: Path) -> None:
             client_rounds(run, words)
 
 
+def test_each_word_of_rounds_counts_among_those_with_their_clients(tmp_path: Path) -> None:
+    """Also beside a range, and a round that lacks them says so whatever stands beside it."""
+    with Recorder(tmp_path / "r", keep="every:2") as recorder:
+        for _ in range(10):
+            w = {"w": np.zeros(2, np.float32)}
+            recorder.round(start=w, clients=[w, w], global_=w)
+    run = Run.open(tmp_path / "r")
+    expected = {"last:2": [8, 10], "every:4": [4, 8], "last:2,last": [8, 10], "last:9": [2, 4, 6, 8, 10]}
+    for words, numbers in expected.items():
+        assert client_rounds(run, words) == numbers
+        assert client_rounds(run, f"1-3,{words}") == client_rounds(run, f"{words},2") == sorted({2, *numbers})
+    for words in ("1,last:2", "last:2,1", "1-3,last:2,1", "1,every:4"):
+        with pytest.raises(FedscopeError, match="the clients of round 1 were not recorded; rounds 2, 4, 6, 8, 10 have"):
+            client_rounds(run, words)
+
+
 #: the end of a sentence on rounds
 WRITE = "write whole numbers, last, a range as 1-5, last:10 or all"
 
@@ -345,6 +361,6 @@ def test_a_question_goes_on_from_where_it_was_kept(runs: Path, tmp_path: Path, m
     question = subsets.prepare("runs/fma", rounds="all", subsets=2)
     with pytest.raises(KeyboardInterrupt):
         question.answer(Execution(tmp_path / "kept"))
-    assert len(json.loads((tmp_path / "kept").read_text().splitlines()[1])["value"]["sizes"]) == 8
+    assert len(json.loads((tmp_path / "kept").read_text().splitlines()[2])["value"]["sizes"]) == 8
     assert question.answer(Execution(tmp_path / "kept")).numbers() == whole.numbers()
     assert len(calls) == 3
