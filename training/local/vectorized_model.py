@@ -91,7 +91,7 @@ class VectorizedModel(TrainableModel):
             name: np.broadcast_to(value.cpu().numpy(), (count, *value.shape)).copy()
             for name, value in self._buffers.items()
         }
-        return Weights(self.layout, to_host(self.w), buffers)
+        return Weights(self.layout, self.to_all_names(to_host(self.w)), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Tensor:
         """Return the objective's values [C] on the clients' batches x [C, B, ...], y [C, B, ...]; gradients are in

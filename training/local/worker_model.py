@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import Weights
+from ...checkpoints import Layout, Weights
 from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
+from ...evaluation.trainable_parameters import frozen_parameters
 from ..rng import torch_generator
 from .dropout_masks import MaskStream, address_dropout
 from .to_device import send
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .local_training import LocalTask
 
 Objective = Callable[[nn.Module, Tensor, Tensor], Tensor]
+Values = TypeVar("Values", Tensor, np.ndarray)
 
 
 class TrainableModel(FlatModule):
@@ -30,6 +32,8 @@ class TrainableModel(FlatModule):
     Attributes:
         w: the parameters, [P].
         g: the gradient, [P]; ``backward`` adds to it.
+        held: [P] bool, which of them no step moves: those of frozen parameters, and of a tied one all names but the
+            last, which the module computes with; None where all move.
         batch_statistics: whether the module has layers that normalise over the batch, which one sample is none of.
     """
 
@@ -43,6 +47,9 @@ class TrainableModel(FlatModule):
         own = dict(self.module.named_parameters(remove_duplicate=False))
         for name, where in self.layout.slices.items():
             own[name].grad = self.g[where].view(own[name].shape)
+        self._copies = copies_of(self.module, self.layout)
+        frozen = [self.layout.slices[name] for name in frozen_parameters(self.module) if name in self.layout.slices]
+        self.held = self._mask([*frozen, *(stale for stale, _ in self._copies)])
         self._companions: dict[str, FlatModule] = {}
 
     def begin(self, task: LocalTask, pass_: int = 0) -> None:
@@ -68,7 +75,39 @@ class TrainableModel(FlatModule):
     def read(self) -> Weights:
         """Read the model as it is now."""
         buffers = {name: to_host(value) for name, value in self._buffers.items()}
-        return Weights(self.layout, to_host(self.w), buffers)
+        return Weights(self.layout, self.to_all_names(to_host(self.w)), buffers)
+
+    def to_all_names(self, values: Values) -> Values:
+        """Give all names of a tied parameter what its last one has, in place, in values [..., P]."""
+        for stale, last in self._copies:
+            values[..., stale] = values[..., last]
+        return values
+
+    def add_decay(self, g: Tensor, weight_decay: float) -> Tensor:
+        """Add ``weight_decay`` w to ``g``, in place, without the parameters that are held."""
+        w = self.w if self.held is None else self.w.masked_fill(self.held, 0.0)
+        return g.add_(w, alpha=weight_decay)
+
+    def hold(self) -> None:
+        """Take out of ``g`` what would move the parameters that are held."""
+        if self.held is not None:
+            self.g.masked_fill_(self.held, 0.0)
+
+    def step(self, optimiser: Any, *how: Any) -> None:
+        """One step of an optimiser along ``g``; some shrink parameters whose gradient is 0, which the held ones do not
+        follow."""
+        before = None if self.held is None else self.w.clone()
+        optimiser.step(self.w, self.g, *how)
+        if self.held is not None and before is not None:
+            self.w.copy_(torch.where(self.held, before, self.w))
+
+    def _mask(self, places: Sequence[slice]) -> Tensor | None:
+        if not places:
+            return None
+        mask = torch.zeros(self.layout.size, dtype=torch.bool)
+        for place in places:
+            mask[place] = True
+        return mask.to(self.device)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Any:
         """Return the objective's value on a batch; its gradient is in ``g`` afterwards.
@@ -86,7 +125,7 @@ class TrainableModel(FlatModule):
         """As :meth:`loss`, with ``weight_decay`` w added to ``g``: the g of the papers' formulas."""
         value = self.loss(objective, x, y)
         if weight_decay:
-            self.g.add_(self.w, alpha=weight_decay)
+            self.add_decay(self.g, weight_decay)
         return value
 
     def gradient_at(self, objective: Objective, w: Tensor, x: Tensor, y: Tensor, weight_decay: float) -> Tensor:
@@ -125,6 +164,13 @@ class TrainableModel(FlatModule):
     def tensor(self, values: object) -> Tensor:
         """An array on the device, which is not waited for."""
         return send(values, self.device)
+
+
+def copies_of(module: nn.Module, layout: Layout) -> list[tuple[slice, slice]]:
+    """Return of each parameter with several names the place of each name but the last, and that of the last one."""
+    named = dict(module.named_parameters(remove_duplicate=False))
+    last = {id(named[name]): where for name, where in layout.slices.items()}
+    return [(where, last[id(named[name])]) for name, where in layout.slices.items() if where != last[id(named[name])]]
 
 
 def to_host(values: Tensor) -> np.ndarray:
