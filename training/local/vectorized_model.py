@@ -47,6 +47,7 @@ class VectorizedModel(TrainableModel):
         self._parts = _Parts(self.module)
         self._models: dict[str, Named] = {_OWN: self._named(self.w)}
         self._gradients = self._named(self.g)
+        self._unused: set[str] = set()
         self._alone: TrainableModel | None = None
 
     @property
@@ -100,6 +101,12 @@ class VectorizedModel(TrainableModel):
         The mean loss leaves out what fills up a batch; another objective is called with clients whose batches are
         equally large, without what fills them up. Of a client without samples value and gradient are 0.
         """
+        self._unused = set(self.layout.slices)
+        values = self._values(objective, x, y)
+        self.hold_also(self._unused)
+        return values
+
+    def _values(self, objective: Objective, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(objective, MeanLoss) and objective.maskable:
             return self._pass(objective.masked, None, x, y, self.real)
         sizes = self.sizes
@@ -142,6 +149,8 @@ class VectorizedModel(TrainableModel):
             for (name, at), gradient in zip(self.layout.slices.items(), gradients, strict=True):
                 if gradient is None:
                     gradient = self.w.new_zeros(())
+                else:
+                    self._unused.discard(name)
                 if rows is None:
                     self._gradients[name].copy_(gradient)
                 else:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -32,8 +33,9 @@ class TrainableModel(FlatModule):
     Attributes:
         w: the parameters, [P].
         g: the gradient, [P]; ``backward`` adds to it.
-        held: [P] bool, which of them no step moves: those of frozen parameters, and of a tied one all names but the
-            last, which the module computes with; None where all move.
+        held: [P] bool, which of them no step moves: those of frozen parameters, those that no loss of the task has
+            depended on so far, and of a tied one all names but the last, which the module computes with; None where all
+            move.
         batch_statistics: whether the module has layers that normalise over the batch, which one sample is none of.
     """
 
@@ -49,7 +51,13 @@ class TrainableModel(FlatModule):
             own[name].grad = self.g[where].view(own[name].shape)
         self._copies = copies_of(self.module, self.layout)
         frozen = [self.layout.slices[name] for name in frozen_parameters(self.module) if name in self.layout.slices]
-        self.held = self._mask([*frozen, *(stale for stale, _ in self._copies)])
+        last = {id(own[name]): name for name in self.layout.slices}
+        self._learnt = {name: own[name] for name in last.values() if own[name].requires_grad}
+        self._resting = [*frozen, *(stale for stale, _ in self._copies)]
+        self._masks: dict[frozenset[str], Tensor | None] = {}
+        self._unseen: dict[str, Any] = {}
+        self._reached: set[str] = set()
+        self.hold_also(())
         self._companions: dict[str, FlatModule] = {}
 
     def begin(self, task: LocalTask, pass_: int = 0) -> None:
@@ -59,6 +67,7 @@ class TrainableModel(FlatModule):
             pass_: 0 for local training; other numbers give other passes over the same client masks of their own.
         """
         self.load(task.start.parameters, task.start.buffers)
+        self._watch()
         if self._draws.used:
             draw = task.draw + 1_000_000 * pass_
             masks = torch_generator(task.seed, "dropout", round=task.round, client=task.client, draw=draw)
@@ -101,6 +110,33 @@ class TrainableModel(FlatModule):
         if self.held is not None and before is not None:
             self.w.copy_(torch.where(self.held, before, self.w))
 
+    def hold_also(self, unused: Iterable[str]) -> None:
+        """Hold parameters that no loss depends on, too: torch's optimisers skip what has no gradient."""
+        names = frozenset(unused)
+        if names not in self._masks:
+            self._masks[names] = self._mask([*self._resting, *(self.layout.slices[name] for name in names)])
+        self.held = self._masks[names]
+
+    def _watch(self) -> None:
+        """Have the passes that follow note which parameters they reach; each is watched until one does."""
+        for handle in self._unseen.values():
+            handle.remove()
+        self._unseen = {
+            name: parameter.register_post_accumulate_grad_hook(partial(self._note, name))
+            for name, parameter in self._learnt.items()
+        }
+        self.hold_also(())
+
+    def _note(self, name: str, parameter: Tensor) -> None:
+        self._reached.add(name)
+
+    def _look(self) -> None:
+        if self._unseen:
+            for name in self._reached:
+                self._unseen.pop(name).remove()
+            self._reached.clear()
+            self.hold_also(self._unseen)
+
     def _mask(self, places: Sequence[slice]) -> Tensor | None:
         if not places:
             return None
@@ -119,6 +155,7 @@ class TrainableModel(FlatModule):
             with self.compute.forward():
                 value = objective(self.module, x, y)
             value.backward()  # type: ignore[no-untyped-call]
+        self._look()
         return value.detach() if self.compute.is_gpu else float(value.detach())
 
     def decayed(self, objective: Objective, x: Tensor, y: Tensor, weight_decay: float) -> Any:

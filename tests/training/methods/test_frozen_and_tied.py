@@ -17,7 +17,8 @@ from torch.nn import functional
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, RoundRecord, Weights
-from fedscope.training import Config
+from fedscope.evaluation.device import Compute
+from fedscope.training import Config, Engine
 from fedscope.training.build import ModelInfo, initial_model, model_info
 from fedscope.training.config.from_python import config_with
 from fedscope.training.local.local_training import batches
@@ -201,6 +202,44 @@ def test_local_training_is_that_of_torch(small: Any, optimiser: str, clip: float
         assert np.allclose(made[name], value.numpy(), rtol=1e-9, atol=1e-12), name
     assert not np.allclose(made["m.weight"], before.m.weight.detach().numpy(), atol=1e-4)
     assert np.array_equal(made["first.weight"], before.first.weight.detach().numpy())
+
+
+class Spare(nn.Module):
+    """A network with a layer that forward does not call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.spare = nn.Linear(6, 5), nn.Linear(5, 3), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.head(self.body(x).tanh())
+        return answer
+
+
+@pytest.mark.parametrize("engine", ["threads", "cohort"])
+@pytest.mark.parametrize(
+    ("client", "optimiser"),
+    [("mime", "sgd"), *((c, o) for c in ("sgd", "fedprox", "fedsam") for o in ("sgd", "adamw"))],
+)
+def test_parameters_without_a_gradient_stay_as_with_torch(small: Any, client: str, optimiser: str, engine: str) -> None:
+    module = Spare().double()
+    method = config_with(
+        {"client": {"method": client, "batch": 4, "weight_decay": 0.1}},
+        {} if client == "mime" else {"optimiser": optimiser},
+    ).client
+    facts = model_info(Config.read({}), module, 3)
+    tasks = [small.task(start=initial_model(module), facts=facts, bench=None, client=k) for k in range(4)]
+    work = Engine(module, Compute(workers=1), kind=engine)  # type: ignore[arg-type]
+    p = np.full(4, 0.25)
+    if method.surveys:
+        found = work.survey(method, tasks, p)
+        tasks = [replace(task, surveyed=found) for task in tasks]
+    tasks = [replace(task, sent=method.begin(task.start, facts)) for task in tasks]
+    made = work.train(method, tasks, p)
+    before = initial_model(module).arrays()
+    for name, rows in made.clients.arrays().items():
+        still = name.startswith("spare")
+        assert all(np.array_equal(row, before[name]) is still for row in rows), name
 
 
 def test_a_run_of_it_is_resumed_bit_for_bit_and_its_models_open(tmp_path: Path, data: str) -> None:
