@@ -220,6 +220,24 @@ def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:
         )
 
 
+def refuse_two_types(name: str, module: nn.Module) -> None:
+    """Refuse parameters in float32 beside others in float64: training has one vector, which is in the wider type, and
+    a run keeps each tensor in its own, so that a resumed run would go on from rounded numbers.
+
+    Raises:
+        FedscopeError: names one of each.
+    """
+    first: dict[torch.dtype, str] = {}
+    for tensor, value in module.named_parameters():
+        first.setdefault(value.dtype, tensor)
+    if len(first) > 1:
+        found = " and in ".join(f"{str(dtype).removeprefix('torch.')} ({tensor})" for dtype, tensor in first.items())
+        raise FedscopeError(
+            f"model.name = {name!r} has parameters in {found}, and training takes them in one type, which a resumed "
+            "run would lack; give the network one type: module.float() or module.double()"
+        )
+
+
 def model_settings(name: str) -> Architecture:
     """An architecture by name, with its own default settings, the user's own as ``module:factory``, or that of a folder
     as ``hf:FOLDER``.

@@ -31,6 +31,11 @@ def share(buffer: Tensor) -> Tensor:
     return buffer
 
 
+def is_shared(buffer: Tensor) -> bool:
+    """Check whether :func:`share` was told of a buffer."""
+    return hasattr(buffer, _SHARED)
+
+
 def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[str] = ()) -> nn.Module:
     """Copy a module such that it shares no weights with it, but for buffers that :func:`share` marks.
 

@@ -102,7 +102,7 @@ class VectorizedModel(TrainableModel):
         equally large, without what fills them up. Of a client without samples value and gradient are 0.
         """
         self._unused = set(self.layout.slices)
-        values = self._values(objective, x, y)
+        values = self._values(objective, self.in_own_type(x), y)
         self.hold_also(self._unused)
         return values
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ...checkpoints import Layout, Weights
 from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
+from ...evaluation.module_copy import is_shared
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
 from ...evaluation.trainable_parameters import frozen_parameters
@@ -53,6 +54,13 @@ class TrainableModel(FlatModule):
         frozen = [self.layout.slices[name] for name in frozen_parameters(self.module) if name in self.layout.slices]
         last = {id(own[name]): name for name in self.layout.slices}
         self._learnt = {name: own[name] for name in last.values() if own[name].requires_grad}
+        #: buffers that no model holds (``persistent=False``, None): each client begins with those of the module
+        self._unkept = [
+            (layer, leaf, value, None if value is None else value.clone())
+            for layer in self.module.modules()
+            for leaf, value in layer._buffers.items()
+            if value is None or (leaf in layer._non_persistent_buffers_set and not is_shared(value))
+        ]
         self._resting = [*frozen, *(stale for stale, _ in self._copies)]
         self._masks: dict[frozenset[str], Tensor | None] = {}
         self._unseen: dict[str, Any] = {}
@@ -67,6 +75,10 @@ class TrainableModel(FlatModule):
             pass_: 0 for local training; other numbers give other passes over the same client masks of their own.
         """
         self.load(task.start.parameters, task.start.buffers)
+        for layer, leaf, buffer, given in self._unkept:
+            layer._buffers[leaf] = buffer  # forward may have put another one there
+            if buffer is not None:
+                buffer.copy_(given)
         self._watch()
         if self._draws.used:
             draw = task.draw + 1_000_000 * pass_
@@ -151,12 +163,17 @@ class TrainableModel(FlatModule):
         On an accelerator the value stays there, a tensor: reading it would wait for the step.
         """
         self.g.zero_()
+        x = self.in_own_type(x)
         with self.compute.products():
             with self.compute.forward():
                 value = objective(self.module, x, y)
             value.backward()  # type: ignore[no-untyped-call]
         self._look()
         return value.detach() if self.compute.is_gpu else float(value.detach())
+
+    def in_own_type(self, x: Tensor) -> Tensor:
+        """Give inputs that are no tokens in the parameters' type, as the evaluation does."""
+        return x.to(self.w.dtype) if x.is_floating_point() else x
 
     def decayed(self, objective: Objective, x: Tensor, y: Tensor, weight_decay: float) -> Any:
         """As :meth:`loss`, with ``weight_decay`` w added to ``g``: the g of the papers' formulas."""
@@ -171,8 +188,7 @@ class TrainableModel(FlatModule):
         The model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
         pass meets the same ones, so that two gradients of a batch differ by their models alone. ``g`` is overwritten.
         """
-        state = self.module.state_dict()
-        before = {entry.name: state[entry.name].clone() for entry in self.layout.buffers}
+        before = [(buffer, buffer.clone()) for buffer in self.module.buffers() if not is_shared(buffer)]
         here = self.w.clone()
         place = self.place_in_masks()
         self.w.copy_(w)
@@ -181,8 +197,8 @@ class TrainableModel(FlatModule):
         finally:
             self.w.copy_(here)
             with torch.no_grad():
-                for name, values in before.items():
-                    state[name].copy_(values)
+                for buffer, values in before:
+                    buffer.copy_(values)
             self.return_in_masks(place)
         return self.g.clone()
 

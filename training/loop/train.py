@@ -26,6 +26,7 @@ from ..build import (
     module_of,
     partition_of,
     refuse_tokens,
+    refuse_two_types,
     split_dataset,
 )
 from ..config.config import Config
@@ -141,6 +142,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     config.model.architecture.refuse_samples(data)
     refuse_tokens(config.model.name, module, data)
+    refuse_two_types(config.model.name, module)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
     facts = model_info(config, module, data.classes, learnt)
@@ -300,6 +302,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     split = partition_of(run)
     data = data_of(run, trained_task(config, options.task, str(run.path)))
     module = module_of(run)
+    refuse_two_types(config.model.name, module)
     there = device_to_resume(run, config.run.device, options.device)
     compute = compute_of(replace(config, run=replace(config.run, device=there)), options.workers, options.engine)
     tell_of_another_processor(run)
