@@ -233,6 +233,8 @@ def why_not_vectorised(module: nn.Module, samples: Samples) -> str:
         return "it holds more than its parameters"
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return "some of its parameters are frozen"
+    if any(parameter._backward_hooks for parameter in module.parameters()):
+        return "its parameters have hooks on their gradients"
     if len([*module.named_parameters(remove_duplicate=False)]) > len([*module.parameters()]):
         return "two of its layers share a parameter"
     objective, alone, both = mean_loss(samples.task), TrainableModel(module), VectorizedModel(module, 2)

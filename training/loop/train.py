@@ -35,6 +35,7 @@ from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
+from ..local.gradient_hooks import refuse_hooks
 from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
 from ..local.own_randomness import draws_by_itself, warn_of_draws
@@ -147,6 +148,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     config = with_engine(config, module, data)
     facts = model_info(config, module, data.classes, learnt)
     refuse_useless(config.client, module, facts.head, config.model.name)
+    refuse_hooks(module, config.model.name, cluster=compute.cluster is not None)
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not options.force:
@@ -303,6 +305,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     data = data_of(run, trained_task(config, options.task, str(run.path)))
     module = module_of(run)
     refuse_two_types(config.model.name, module)
+    refuse_hooks(module, config.model.name, cluster=options.engine is not None)
     there = device_to_resume(run, config.run.device, options.device)
     compute = compute_of(replace(config, run=replace(config.run, device=there)), options.workers, options.engine)
     tell_of_another_processor(run)
