@@ -90,8 +90,8 @@ def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[
 
 
 def _hook_alike(module: nn.Module, copy: nn.Module) -> None:
-    """Have the gradients of a copy's parameters pass the same hooks (``weight.register_hook``); ``deepcopy`` leaves them
-    out."""
+    """Have the gradients of a copy's parameters pass the same hooks (``weight.register_hook``), which ``deepcopy``
+    leaves out."""
     there = dict(copy.named_parameters())
     for name, value in module.named_parameters():
         own = there.get(name)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import Layout, Weights
+from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import is_shared
@@ -289,4 +289,6 @@ def features_and_logits(module: nn.Module, head: str | None, x: Tensor) -> tuple
         logits: Tensor = module(x)
     finally:
         handle.remove()
+    if not seen:
+        raise FedscopeError(f"the model's head {head} is not called in forward; name another: --set model.head=NAME")
     return seen[-1].flatten(1), logits

@@ -36,6 +36,7 @@ from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
 from ..local.gradient_hooks import refuse_hooks
+from ..local.head_checks import refuse_other_head
 from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
 from ..local.own_randomness import draws_by_itself, warn_of_draws
@@ -149,6 +150,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     facts = model_info(config, module, data.classes, learnt)
     refuse_useless(config.client, module, facts.head, config.model.name)
     refuse_hooks(module, config.model.name, cluster=compute.cluster is not None)
+    refuse_other_head(config, module, facts, data.samples("train"))
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not options.force:
