@@ -4,7 +4,7 @@ of the module."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,8 @@ from ..checkpoints.recorder.inputs import spell_data
 from ..evaluation.seeded import forked, seeded
 from ..evaluation.standard_tasks import CLASSIFICATION
 from ..evaluation.tasks import Task
+from ..evaluation.tied_parameters import tie_again, tied_names
+from ..evaluation.trainable_parameters import frozen_parameters
 from .config.config import Config
 from .data.custom import load_given, load_own
 from .data.dataset import Dataset
@@ -218,6 +220,24 @@ def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:
         )
 
 
+def refuse_two_types(name: str, module: nn.Module) -> None:
+    """Refuse parameters in float32 beside others in float64: training has one vector, which is in the wider type, and
+    a run keeps each tensor in its own, so that a resumed run would go on from rounded numbers.
+
+    Raises:
+        FedscopeError: names one of each.
+    """
+    first: dict[torch.dtype, str] = {}
+    for tensor, value in module.named_parameters():
+        first.setdefault(value.dtype, tensor)
+    if len(first) > 1:
+        found = " and in ".join(f"{str(dtype).removeprefix('torch.')} ({tensor})" for dtype, tensor in first.items())
+        raise FedscopeError(
+            f"model.name = {name!r} has parameters in {found}, and training takes them in one type, which a resumed "
+            "run would lack; give the network one type: module.float() or module.double()"
+        )
+
+
 def model_settings(name: str) -> Architecture:
     """An architecture by name, with its own default settings, the user's own as ``module:factory``, or that of a folder
     as ``hf:FOLDER``.
@@ -392,6 +412,7 @@ class ModelInfo:
         layout: of the model; classes: outputs; clients: N; seed: ``run.seed``.
         head: the head's name in the module, None where no layer is known to be one.
         task: what is learnt.
+        tied: of a parameter with several names all of them, by each; frozen: names of parameters that are not trained.
     """
 
     layout: Layout
@@ -400,6 +421,8 @@ class ModelInfo:
     seed: int = 0
     head: str | None = None
     task: Task = CLASSIFICATION
+    tied: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
 
     @property
     def head_parameters(self) -> tuple[str, ...]:
@@ -418,11 +441,27 @@ class ModelInfo:
         return np.zeros(self.layout.size, self.layout.dtype)
 
     def head_mask(self) -> np.ndarray:
-        """Mark which of the P parameters are the head's, [P] bool."""
+        """Mark which of the P parameters are the head's, [P] bool, under each of their names."""
         mask = np.zeros(self.layout.size, dtype=bool)
-        for name in self.head_parameters:
-            mask[self.layout.slices[name]] = True
+        for own in self.head_parameters:
+            for name in self.tied.get(own, (own,)):
+                mask[self.layout.slices[name]] = True
         return mask
+
+    def settled(self, made: Weights, start: Weights) -> Weights:
+        """Give all names of a tied parameter the numbers of the last one, and frozen ones those that were sent.
+
+        A server that draws anew for each entry gives each name others, and one that solves for a layer moves frozen
+        ones by its rounding. The same model again where nothing has to be changed.
+        """
+        made = tie_again(made, self.tied) if self.tied else made
+        places = [where for name, where in self.layout.slices.items() if name in self.frozen]
+        if all(np.array_equal(made.parameters[at], start.parameters[at], equal_nan=True) for at in places):
+            return made
+        parameters = made.parameters.copy()
+        for at in places:
+            parameters[at] = start.parameters[at]
+        return replace(made, parameters=parameters)
 
 
 def find_head(module: nn.Module, name: str | None = None) -> str | None:
@@ -438,7 +477,8 @@ def find_head(module: nn.Module, name: str | None = None) -> str | None:
     linear = [place for place, layer in module.named_modules() if isinstance(layer, nn.Linear)]
     if name is None:
         return linear[-1] if linear else None
-    if name not in linear:
+    every = dict(module.named_modules(remove_duplicate=False))
+    if not isinstance(every.get(name), nn.Linear):
         raise FedscopeError(
             f"model.head = {name!r} is not a linear layer of the model; it has {list_few(linear, 8) or 'none'}"
         )
@@ -458,4 +498,5 @@ def model_info(config: Config, module: nn.Module, classes: int, task: Task = CLA
                 f"{section}.method = {method_name(method)!r} needs to know which layer of the model is its head, and "
                 f"{config.model.name} has no linear layer; name the layer: --set model.head=NAME"
             )
-    return ModelInfo(Layout.of(module), classes, config.data.clients, config.run.seed, head, task)
+    tied, frozen = tied_names(module), frozen_parameters(module)
+    return ModelInfo(Layout.of(module), classes, config.data.clients, config.run.seed, head, task, tied, frozen)

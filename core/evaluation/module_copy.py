@@ -31,6 +31,11 @@ def share(buffer: Tensor) -> Tensor:
     return buffer
 
 
+def is_shared(buffer: Tensor) -> bool:
+    """Check whether :func:`share` was told of a buffer."""
+    return hasattr(buffer, _SHARED)
+
+
 def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[str] = ()) -> nn.Module:
     """Copy a module such that it shares no weights with it, but for buffers that :func:`share` marks.
 
@@ -38,7 +43,8 @@ def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[
     keep in addition to their parameters. It is taken by value: a forward pass computes it anew, and
     :func:`refuse_borrowed` refuses a module that does not. What Python cannot copy (locks, open files, generators) both
     share. Where the module returns logits in something else, the copy returns the logits
-    (:func:`~fedscope.evaluation.taken_logits.return_logits`).
+    (:func:`~fedscope.evaluation.taken_logits.return_logits`). Hooks on its parameters' gradients are on the
+    copy's, too.
 
     Args:
         weights: False has NaN in place of the parameters, which take no memory.
@@ -79,7 +85,19 @@ def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[
         ) from error
     _compute_anew(copy)
     return_logits(copy)
+    _hook_alike(module, copy)
     return copy
+
+
+def _hook_alike(module: nn.Module, copy: nn.Module) -> None:
+    """Have the gradients of a copy's parameters pass the same hooks (``weight.register_hook``), which ``deepcopy``
+    leaves out."""
+    there = dict(copy.named_parameters())
+    for name, value in module.named_parameters():
+        own = there.get(name)
+        if value._backward_hooks and own is not None and own is not value and own.requires_grad:
+            for hook in value._backward_hooks.values():
+                own.register_hook(hook)
 
 
 def _left_out(module: nn.Module, names: Collection[str]) -> list[nn.Parameter]:

@@ -19,6 +19,17 @@ def trained_parameters(module: nn.Module) -> frozenset[str] | None:
     return None if not trained or len(trained) == len(marks) else trained
 
 
+def frozen_parameters(module: nn.Module) -> frozenset[str]:
+    """Name the parameters that the module does not train.
+
+    >>> net = nn.Linear(3, 2)
+    >>> net.bias.requires_grad_(False) is net.bias and sorted(frozen_parameters(net))
+    ['bias']
+    """
+    marks = module.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, parameter in marks if not parameter.requires_grad)
+
+
 def trains_nothing(module: nn.Module) -> bool:
     """Check whether the module marks none of its parameters as trained."""
     return not any(parameter.requires_grad for parameter in module.parameters())

@@ -17,6 +17,7 @@ from .result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
     from ...evaluation.evaluator import Evaluator
+    from ...evaluation.samples import Samples
     from .sliding_mean import SlidingMeans
 
 #: of the paper's Table 4; those that a run is long enough for are taken
@@ -113,7 +114,7 @@ def wima(
         samples = common_samples(opened, dataset, source)
         modules = [module_for(run, source, dataset) for run in opened]
         sliding = [
-            means_of(run, own, lengths, parts, module)
+            means_of(run, own, lengths, parts, module, samples)
             for run, own, module in zip(opened, numbers, modules, strict=True)
         ]
         settings: dict[str, Any] = {
@@ -198,14 +199,17 @@ def windows_of(windows: str | Sequence[int | str] | None, last: int) -> tuple[in
     return tuple(sorted(found))
 
 
-def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str, module: Any) -> SlidingMeans:
+def means_of(
+    run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str, module: Any, samples: Samples
+) -> SlidingMeans:
     """Return the windows of a run, none moved yet.
 
     Raises:
-        FedscopeError: parts of a model in which no head is known.
+        FedscopeError: parts of a model in which no head is known, or a layer that is none is taken for it.
     """
     from ...training import config_at
     from ...training.build import ModelInfo, model_info
+    from ...training.local.head_checks import Asking, refuse_other_head
     from ...training.methods.averages.wima import WIMA
     from .sliding_mean import SlidingMeans
 
@@ -216,7 +220,10 @@ def means_of(run: Run, rounds: Sequence[int], windows: Sequence[int], parts: str
 
     config = replace(config_at(run, rounds[-1]), average=methods[0])
     config.average.resolve(config)
-    return SlidingMeans(run, methods, model_info(config, module, 0), rounds)
+    facts = model_info(config, module, 0)
+    named, without = "the head is {0}: train with --set model.head={0}, or give --parts all", "give --parts all"
+    refuse_other_head(config, module, facts, samples, [Asking(f"--parts {parts}", "numbers", without, named)])
+    return SlidingMeans(run, methods, facts, rounds)
 
 
 def average_of(run: Run, round: int) -> str:

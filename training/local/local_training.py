@@ -128,7 +128,7 @@ class LocalTask:
                 raise Stopped
             bench.loss(self.objective, self.x[block], self.y[block])
             total.add_(bench.g, alpha=count(self.y[block]) / whole)
-        return total.add_(bench.w, alpha=method.gradient_decay)
+        return bench.to_all_names(bench.add_decay(total, method.gradient_decay))
 
     def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
         """See :func:`local_sgd`."""
@@ -152,12 +152,13 @@ class LocalTask:
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
                     steps.correct(w, g)
+                bench.hold()
                 eta = self.pace.lr if steps.rate is None else steps.rate(done, planned)
                 if optimiser is None:
                     direction = g if velocity is None else velocity.mul_(momentum).add_(g)
                     w.add_(direction, alpha=-eta)
                 else:
-                    optimiser.step(w, g, eta)
+                    bench.step(optimiser, eta)
             unit_velocity = momentum * unit_velocity + 1
             reach += eta * unit_velocity
             done += 1
@@ -307,7 +308,8 @@ def local_sgd(
 
     g = gradient of the objective + weight_decay w, clipped to norm ``clip``, then corrected; v = momentum v + g;
     w <- w - eta v, with v = 0 at the start of the round. Another optimiser steps along the same g; of AdamW and Muon it
-    is without weight_decay w, by which they shrink w themselves.
+    is without weight_decay w, by which they shrink w themselves. Frozen parameters (``requires_grad`` False) stay, and
+    a parameter with several names is one: it counts once in a norm, and its names end with the same numbers.
 
     Args:
         objective: what is minimised; the task's mean loss by default. One with terms besides that returns the sum and

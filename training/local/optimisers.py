@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError
+from ...evaluation.trainable_parameters import trains_nothing
 from ..rng import BESIDE
 from ..settings.own_code import OwnCode, short_name
 from .to_device import send
@@ -75,7 +76,7 @@ def left_by(optimiser: LocalOptimiser | None, task: LocalTask, method: ClientMet
     """Return what a client keeps of its optimiser for its next participation, by the names in its state."""
     if optimiser is None or not keeps(task, method):
         return {}
-    return {f"{state_name(method.local_optimiser)}{name}": value for name, value in optimiser.state().items()}
+    return _to_all_names(optimiser.state(), state_name(method.local_optimiser), task)
 
 
 def state_name(optimiser: str) -> str:
@@ -125,7 +126,17 @@ def left_by_cohort(optimiser: CohortAdamW | None, task: LocalTask, method: Clien
     """As :func:`left_by`, of several clients at once, a row a client."""
     if optimiser is None or not keeps(task, method):
         return {}
-    return {f"{state_name('adamw')}{name}": value for name, value in optimiser.states().items()}
+    return _to_all_names(optimiser.states(), state_name("adamw"), task)
+
+
+def _to_all_names(state: Mapping[str, np.ndarray], begin: str, task: LocalTask) -> dict[str, np.ndarray]:
+    """Name what an optimiser holds; a parameter's names hold the same."""
+    bench = task.place
+    whole = (bench.layout.size,)
+    return {
+        f"{begin}{name}": bench.to_all_names(value) if value.shape[-1:] == whole else value
+        for name, value in state.items()
+    }
 
 
 class AdamW:
@@ -282,25 +293,32 @@ def hidden_matrices(module: nn.Module, head: str | None) -> dict[str, tuple[int,
     {'0.weight': (8, 75), '2.weight': (4, 8)}
     """
     tables = {
-        f"{place}.{name}".removeprefix(".")
-        for place, layer in module.named_modules()
+        id(value)
+        for place, layer in module.named_modules(remove_duplicate=False)
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag) or (head is not None and place == head)
-        for name, _ in layer.named_parameters(recurse=False)
+        for value in layer.parameters(recurse=False)
     }
+    # of several names of one parameter the last, whose place in the flat vector the module computes with
+    found = {id(value): (name, value) for name, value in module.named_parameters(remove_duplicate=False)}
     return {
         name: (len(value), value[0].numel())
-        for name, value in module.named_parameters()
-        if value.dim() >= 2 and name not in tables
+        for name, value in found.values()
+        if value.dim() >= 2 and id(value) not in tables
     }
 
 
 def refuse_useless(method: ClientMethod, module: nn.Module, head: str | None, model: str) -> None:
-    """Refuse an optimiser that does not go with a model, before anybody trains.
+    """Refuse an optimiser that does not go with a model, and a model that nothing moves, before anybody trains.
 
     Raises:
-        FedscopeError: Muon, and no matrix in a hidden layer; code of the user's own that is not here, is no optimiser,
-            or does not step.
+        FedscopeError: a model all of whose parameters are frozen; Muon, and no matrix in a hidden layer; code of the
+            user's own that is not here, is no optimiser, or does not step.
     """
+    if trains_nothing(module):
+        raise FedscopeError(
+            f"{model} trains none of its parameters (requires_grad is False for all); set it where the model is made: "
+            "module.requires_grad_(True)"
+        )
     if method.local_optimiser == "muon" and not hidden_matrices(module, head):
         raise FedscopeError(
             f"client.optimiser = 'muon' steps the matrices of hidden layers, and {model} has none; give --set "

@@ -55,6 +55,7 @@ class VectorizedModel(TrainableModel):
         self._parts = _Parts(self.module)
         self._models: dict[str, Named] = {_OWN: self._named(self.w)}
         self._gradients = self._named(self.g)
+        self._unused: set[str] = set()
         self._alone: TrainableModel | None = None
 
     @property
@@ -99,7 +100,7 @@ class VectorizedModel(TrainableModel):
             name: np.broadcast_to(value.cpu().numpy(), (count, *value.shape)).copy()
             for name, value in self._buffers.items()
         }
-        return Weights(self.layout, to_host(self.w), buffers)
+        return Weights(self.layout, self.to_all_names(to_host(self.w)), buffers)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Tensor:
         """Return the losses [C] of the clients' batches x [C, B, ...], y [C, B, ...], as :func:`minimised_and_told`
@@ -108,6 +109,12 @@ class VectorizedModel(TrainableModel):
         The mean loss leaves out what fills up a batch; another objective is called with clients whose batches are
         equally large, without what fills them up. Of a client without samples value and gradient are 0.
         """
+        self._unused = set(self.layout.slices)
+        values = self._values(objective, self.in_own_type(x), y)
+        self.hold_also(self._unused)
+        return values
+
+    def _values(self, objective: Objective, x: Tensor, y: Tensor) -> Tensor:
         if isinstance(objective, MeanLoss) and objective.maskable:
             return self._pass(objective.masked, None, x, y, self.real)
         sizes = self.sizes
@@ -149,6 +156,8 @@ class VectorizedModel(TrainableModel):
             for (name, at), gradient in zip(self.layout.slices.items(), gradients, strict=True):
                 if gradient is None:
                     gradient = self.w.new_zeros(())
+                else:
+                    self._unused.discard(name)
                 if rows is None:
                     self._gradients[name].copy_(gradient)
                 else:
@@ -230,6 +239,8 @@ def why_not_vectorised(module: nn.Module, samples: Samples) -> str:
         return "it holds more than its parameters"
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return "some of its parameters are frozen"
+    if any(parameter._backward_hooks for parameter in module.parameters()):
+        return "its parameters have hooks on their gradients"
     if len([*module.named_parameters(remove_duplicate=False)]) > len([*module.parameters()]):
         return "two of its layers share a parameter"
     objective, alone, both = mean_loss(samples.task), TrainableModel(module), VectorizedModel(module, 2)

@@ -99,7 +99,7 @@ class VectorizedTask(LocalTask):
             own = [count(values[:size]) for values, size in zip(y, bench.sizes.tolist(), strict=True)]
             shares = np.array([[part / whole] for part, whole in zip(own, sums, strict=True)])
             total.add_(bench.g * bench.tensor(shares).to(bench.w.dtype))
-        return total.add_(bench.w, alpha=method.gradient_decay)
+        return bench.to_all_names(bench.add_decay(total, method.gradient_decay))
 
     def sgd(self, method: ClientMethod, steps: Steps) -> LocalUpdate:
         """Mini-batch SGD of all clients; an update with a row a client."""
@@ -126,8 +126,9 @@ class VectorizedTask(LocalTask):
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
                     steps.correct(w, g)
+                bench.hold()
                 if optimiser is not None:
-                    optimiser.step(w, g, eta, active)
+                    bench.step(optimiser, eta, active)
                     losses.add(loss if active.all() else torch.where(bench.real.any(dim=1), loss, 0.0))
                     continue
                 direction = g if velocity is None else velocity.mul_(momentum).add_(g)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...checkpoints import Weights
+from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
+from ...evaluation.module_copy import is_shared
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
+from ...evaluation.trainable_parameters import frozen_parameters
 from ..rng import torch_generator
 from .dropout_masks import MaskStream, address_dropout
 from .to_device import send
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 #: of a batch what is minimised; where that has terms besides the task's loss L, a pair: the sum, and L alone
 Objective = Callable[[nn.Module, Tensor, Tensor], "Tensor | tuple[Tensor, Tensor]"]
+Values = TypeVar("Values", Tensor, np.ndarray)
 
 
 class TrainableModel(FlatModule):
@@ -31,6 +35,9 @@ class TrainableModel(FlatModule):
     Attributes:
         w: the parameters, [P].
         g: the gradient, [P]; ``backward`` adds to it.
+        held: [P] bool, which of them no step moves: those of frozen parameters, those that no loss of the task has
+            depended on so far, and of a tied one all names but the last, which the module computes with; None where all
+            move.
         batch_statistics: whether the module has layers that normalise over the batch, which one sample is none of.
     """
 
@@ -44,6 +51,22 @@ class TrainableModel(FlatModule):
         own = dict(self.module.named_parameters(remove_duplicate=False))
         for name, where in self.layout.slices.items():
             own[name].grad = self.g[where].view(own[name].shape)
+        self._copies = copies_of(self.module, self.layout)
+        frozen = [self.layout.slices[name] for name in frozen_parameters(self.module) if name in self.layout.slices]
+        last = {id(own[name]): name for name in self.layout.slices}
+        self._learnt = {name: own[name] for name in last.values() if own[name].requires_grad}
+        #: buffers that no model holds (``persistent=False``, None): each client begins with those of the module
+        self._unkept = [
+            (layer, leaf, value, None if value is None else value.clone())
+            for layer in self.module.modules()
+            for leaf, value in layer._buffers.items()
+            if value is None or (leaf in layer._non_persistent_buffers_set and not is_shared(value))
+        ]
+        self._resting = [*frozen, *(stale for stale, _ in self._copies)]
+        self._masks: dict[frozenset[str], Tensor | None] = {}
+        self._unseen: dict[str, Any] = {}
+        self._reached: set[str] = set()
+        self.hold_also(())
         self._companions: dict[str, FlatModule] = {}
 
     def begin(self, task: LocalTask, pass_: int = 0) -> None:
@@ -53,6 +76,11 @@ class TrainableModel(FlatModule):
             pass_: 0 for local training; other numbers give other passes over the same client masks of their own.
         """
         self.load(task.start.parameters, task.start.buffers)
+        for layer, leaf, buffer, given in self._unkept:
+            layer._buffers[leaf] = buffer  # forward may have put another one there
+            if buffer is not None:
+                buffer.copy_(given)
+        self._watch()
         if self._draws.used:
             draw = task.draw + 1_000_000 * pass_
             masks = torch_generator(task.seed, "dropout", round=task.round, client=task.client, draw=draw)
@@ -69,7 +97,66 @@ class TrainableModel(FlatModule):
     def read(self) -> Weights:
         """Read the model as it is now."""
         buffers = {name: to_host(value) for name, value in self._buffers.items()}
-        return Weights(self.layout, to_host(self.w), buffers)
+        return Weights(self.layout, self.to_all_names(to_host(self.w)), buffers)
+
+    def to_all_names(self, values: Values) -> Values:
+        """Give all names of a tied parameter what its last one has, in place, in values [..., P]."""
+        for stale, last in self._copies:
+            values[..., stale] = values[..., last]
+        return values
+
+    def add_decay(self, g: Tensor, weight_decay: float) -> Tensor:
+        """Add ``weight_decay`` w to ``g``, in place, without the parameters that are held."""
+        w = self.w if self.held is None else self.w.masked_fill(self.held, 0.0)
+        return g.add_(w, alpha=weight_decay)
+
+    def hold(self) -> None:
+        """Take out of ``g`` what would move the parameters that are held."""
+        if self.held is not None:
+            self.g.masked_fill_(self.held, 0.0)
+
+    def step(self, optimiser: Any, *how: Any) -> None:
+        """One step of an optimiser along ``g``; some shrink parameters whose gradient is 0, which the held ones do not
+        follow."""
+        before = None if self.held is None else self.w.clone()
+        optimiser.step(self.w, self.g, *how)
+        if self.held is not None and before is not None:
+            self.w.copy_(torch.where(self.held, before, self.w))
+
+    def hold_also(self, unused: Iterable[str]) -> None:
+        """Hold parameters that no loss depends on, too: torch's optimisers skip what has no gradient."""
+        names = frozenset(unused)
+        if names not in self._masks:
+            self._masks[names] = self._mask([*self._resting, *(self.layout.slices[name] for name in names)])
+        self.held = self._masks[names]
+
+    def _watch(self) -> None:
+        """Have the passes that follow note which parameters they reach; each is watched until one does."""
+        for handle in self._unseen.values():
+            handle.remove()
+        self._unseen = {
+            name: parameter.register_post_accumulate_grad_hook(partial(self._note, name))
+            for name, parameter in self._learnt.items()
+        }
+        self.hold_also(())
+
+    def _note(self, name: str, parameter: Tensor) -> None:
+        self._reached.add(name)
+
+    def _look(self) -> None:
+        if self._unseen:
+            for name in self._reached:
+                self._unseen.pop(name).remove()
+            self._reached.clear()
+            self.hold_also(self._unseen)
+
+    def _mask(self, places: Sequence[slice]) -> Tensor | None:
+        if not places:
+            return None
+        mask = torch.zeros(self.layout.size, dtype=torch.bool)
+        for place in places:
+            mask[place] = True
+        return mask.to(self.device)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Any:
         """Return the loss of a batch, as :func:`minimised_and_told` has it; the objective's gradient is in ``g``
@@ -78,17 +165,23 @@ class TrainableModel(FlatModule):
         On an accelerator the value stays there, a tensor: reading it would wait for the step.
         """
         self.g.zero_()
+        x = self.in_own_type(x)
         with self.compute.products():
             with self.compute.forward():
                 value, told = minimised_and_told(objective(self.module, x, y))
             value.backward()  # type: ignore[no-untyped-call]
+        self._look()
         return told.detach() if self.compute.is_gpu else float(told.detach())
+
+    def in_own_type(self, x: Tensor) -> Tensor:
+        """Give inputs that are no tokens in the parameters' type, as the evaluation does."""
+        return x.to(self.w.dtype) if x.is_floating_point() else x
 
     def decayed(self, objective: Objective, x: Tensor, y: Tensor, weight_decay: float) -> Any:
         """As :meth:`loss`, with ``weight_decay`` w added to ``g``: the g of the papers' formulas."""
         value = self.loss(objective, x, y)
         if weight_decay:
-            self.g.add_(self.w, alpha=weight_decay)
+            self.add_decay(self.g, weight_decay)
         return value
 
     def gradient_at(self, objective: Objective, w: Tensor, x: Tensor, y: Tensor, weight_decay: float) -> Tensor:
@@ -97,8 +190,7 @@ class TrainableModel(FlatModule):
         The model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
         pass meets the same ones, so that two gradients of a batch differ by their models alone. ``g`` is overwritten.
         """
-        state = self.module.state_dict()
-        before = {entry.name: state[entry.name].clone() for entry in self.layout.buffers}
+        before = [(buffer, buffer.clone()) for buffer in self.module.buffers() if not is_shared(buffer)]
         here = self.w.clone()
         place = self.place_in_masks()
         self.w.copy_(w)
@@ -107,8 +199,8 @@ class TrainableModel(FlatModule):
         finally:
             self.w.copy_(here)
             with torch.no_grad():
-                for name, values in before.items():
-                    state[name].copy_(values)
+                for buffer, values in before:
+                    buffer.copy_(values)
             self.return_in_masks(place)
         return self.g.clone()
 
@@ -141,6 +233,13 @@ def minimised_and_told(found: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, T
         return found, found
     whole, alone = found
     return whole, alone.detach() + 0 * whole.detach()
+
+
+def copies_of(module: nn.Module, layout: Layout) -> list[tuple[slice, slice]]:
+    """Return of each parameter with several names the place of each name but the last, and that of the last one."""
+    named = dict(module.named_parameters(remove_duplicate=False))
+    last = {id(named[name]): where for name, where in layout.slices.items()}
+    return [(where, last[id(named[name])]) for name, where in layout.slices.items() if where != last[id(named[name])]]
 
 
 def to_host(values: Tensor) -> np.ndarray:
@@ -206,4 +305,6 @@ def features_and_logits(module: nn.Module, head: str | None, x: Tensor) -> tuple
         logits: Tensor = module(x)
     finally:
         handle.remove()
+    if not seen:
+        raise FedscopeError(f"the model's head {head} is not called in forward; name another: --set model.head=NAME")
     return seen[-1].flatten(1), logits

@@ -329,12 +329,20 @@ class Federation:
             else:
                 target = found.weights
                 served = step_server(config.server, server, position.start, stack([target]), _one(cohort))
-            global_ = Weights(clients.layout, served.parameters, target.buffers)
+            global_ = self._settled(Weights(clients.layout, served.parameters, target.buffers), position.start)
             return global_, None, served, {**found.state, "clients_mean": mean}, mean
         served = step_server(config.server, server, position.start, clients, cohort)
-        global_ = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
+        made = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
+        global_ = self._settled(made, position.start)
         found = self._average(kept, t, global_, history)
-        return global_, found.weights, served, found.state, global_
+        averaged = None if found.weights is None else self.facts.settled(found.weights, position.start)
+        return global_, averaged, served, found.state, global_
+
+    def _settled(self, made: Weights, start: Weights) -> Weights:
+        """As :meth:`ModelInfo.settled`; a mean is one to the last bit: in float64 that of equal numbers may round."""
+        if method_name(self.config.server) == "fma":
+            return made
+        return self.facts.settled(made, start)
 
     def _average(self, state: Mapping[str, Any], round: int, row: Weights, history: History) -> Averaged:
         """The average over rounds, and its state."""

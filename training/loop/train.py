@@ -26,6 +26,7 @@ from ..build import (
     module_of,
     partition_of,
     refuse_tokens,
+    refuse_two_types,
     split_dataset,
 )
 from ..config.config import Config
@@ -34,6 +35,8 @@ from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, with_engine
+from ..local.gradient_hooks import refuse_hooks
+from ..local.head_checks import refuse_other_head
 from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
 from ..local.own_randomness import draws_by_itself, warn_of_draws
@@ -142,10 +145,13 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     config.model.architecture.refuse_samples(data)
     refuse_tokens(config.model.name, module, data)
+    refuse_two_types(config.model.name, module)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
     facts = model_info(config, module, data.classes, learnt)
     refuse_useless(config.client, module, facts.head, config.model.name)
+    refuse_hooks(module, config.model.name, cluster=compute.cluster is not None)
+    refuse_other_head(config, module, facts, data.samples("train"))
     first = first_model(config, module, facts)
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not options.force:
@@ -301,6 +307,8 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     split = partition_of(run)
     data = data_of(run, trained_task(config, options.task, str(run.path)))
     module = module_of(run)
+    refuse_two_types(config.model.name, module)
+    refuse_hooks(module, config.model.name, cluster=options.engine is not None)
     there = device_to_resume(run, config.run.device, options.device)
     compute = compute_of(replace(config, run=replace(config.run, device=there)), options.workers, options.engine)
     tell_of_another_processor(run)

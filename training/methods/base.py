@@ -88,6 +88,9 @@ class ClientMethod(Settings):
     section: ClassVar[str] = "client"
     about: ClassVar[MethodInfo]  #: its row of the feature table
     needs_head: ClassVar[bool] = False  #: whether it needs to know which layer is the model's head
+    #: what it does with the head: asks which of the model's numbers are its, reads the inputs that ``forward`` gives
+    #: it, calls it for outputs of its own, or both
+    head_use: ClassVar[Literal["numbers", "inputs", "outputs", "both"]] = "numbers"
     needs_classes: ClassVar[bool] = False  #: whether it is defined for classification alone
     proximal: ClassVar[bool] = False  #: whether a term pulls towards another model: steps are not plain (momentum) SGD
     changing_rate: ClassVar[bool] = False  #: whether the learning rate changes inside a round

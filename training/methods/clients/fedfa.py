@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -61,6 +61,7 @@ class FedFA(ClientMethod):
     )
     any_optimiser: ClassVar[bool] = True
     needs_head: ClassVar[bool] = True
+    head_use: ClassVar[Literal["numbers", "inputs", "outputs", "both"]] = "both"
     needs_classes: ClassVar[bool] = True
 
     anchor_weight: float = setting(0.1, "λ: weight of the distance to the anchors", above=0, off="--client sgd")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -71,6 +71,7 @@ class FedGen(ClientMethod):
     )
     any_optimiser: ClassVar[bool] = True
     needs_head: ClassVar[bool] = True
+    head_use: ClassVar[Literal["numbers", "inputs", "outputs", "both"]] = "outputs"
     needs_classes: ClassVar[bool] = True
     check_with: ClassVar[Mapping[str, Any]] = {"generator_steps": 2, "hidden": 4, "noise": 3}
 

@@ -4,7 +4,7 @@ CVPR 2021."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +43,7 @@ class MOON(ClientMethod):
     any_optimiser: ClassVar[bool] = True
     vectors_kept: ClassVar[int] = 1
     needs_head: ClassVar[bool] = True
+    head_use: ClassVar[Literal["numbers", "inputs", "outputs", "both"]] = "inputs"
     needs_classes: ClassVar[bool] = True
 
     mu: float = setting(1.0, "μ: weight of the contrast", above=0, off="--client sgd")
