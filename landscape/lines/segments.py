@@ -75,6 +75,8 @@ def line(
     fits_module(evaluator.layout, [model for pair in pairs for model in pair])
     buffers = pairs[0][0].weights.buffers
     policy = Normalization.of(module, buffers, normalization, calibration, evaluator.prepare)
+    for pair in pairs:
+        policy = policy.among(pair, evaluator.answers)
     segments = _Segments(pairs, np.union1d(beta, [0.0, 1.0]), evaluator, policy)
     visits = segments.visits(module, progress, partial)
     visits.measure([*segments.order, *segments.own])
