@@ -26,7 +26,7 @@ from ...evaluation.resumable import (
     statistics_identity,
 )
 from ...evaluation.samples import Samples
-from ...evaluation.validation import fits_module, same_layout
+from ...evaluation.validation import fits_module, same_layout, same_model
 from .result import Line
 
 #: what float64 makes of a sum, as a share of it
@@ -91,10 +91,8 @@ def refuse_same(pairs: Sequence[tuple[Model, Model]]) -> None:
     """
     for pair in pairs:
         same_layout(pair)
-        if np.array_equal(pair[0].weights.parameters, pair[1].weights.parameters):
-            raise FedscopeError(
-                f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
-            )
+        if (words := same_model(*pair)) is not None:
+            raise FedscopeError(f"{words}; a line needs two whose parameters differ")
 
 
 @dataclass(frozen=True, eq=False)

@@ -230,7 +230,7 @@ def _leading(
     totals = [float(np.trace(gram[rows, rows])) for rows in own]
     for size, total, name in zip(sizes, totals, names, strict=True):
         if not total > 0:
-            raise FedscopeError(f"the {size} {name} are all the same model (distance 0), so they span no plane")
+            raise FedscopeError(f"the {size} {name} have all the same parameters (distance 0), so they span no plane")
     weights = np.repeat([float(np.sqrt(totals[0] / total)) for total in totals], sizes)
     values, vectors = np.linalg.eigh(gram * np.multiply.outer(weights, weights))
     values, vectors = values[::-1], vectors[:, ::-1]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ....checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
-from ....evaluation.validation import same_layout
+from ....evaluation.validation import same_layout, same_model
 from .orthonormal_axes import Axes, Basis, coefficients_of, dot, norm, principal_components, refuse_broken
 
 #: (a, b, distance from the plane)
@@ -65,6 +66,9 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
     if len(models) != 3:
         raise FedscopeError(f"a plane goes through three models, but {len(models)} were given")
     same_layout(models)
+    for one, other in combinations(models, 2):
+        if (words := same_model(one, other)) is not None:
+            raise FedscopeError(f"{words}; a plane needs three whose parameters differ")
     corners = [model.weights for model in models]
 
     def basis() -> Basis:

@@ -264,3 +264,23 @@ def test_statistics_are_those_of_normalization_layers(make: Callable[[], nn.Modu
     buffers = {name: value.numpy() for name, value in net.named_buffers()}
     policy = Normalization.of(net, buffers, "keep", None, lambda x: x)
     assert (policy.policy, policy.statistics) == (("keep", found) if names else ("none", frozenset()))
+
+
+def test_models_that_differ_in_buffers_alone_are_told_so() -> None:
+    """They were called the same model, which they are not."""
+    nets: list[nn.Module] = [drawn(Net(norm=True), i) for i in range(3)]
+    with torch.no_grad():
+        for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+            other.copy_(one)
+    a, b, c = (model(name, net) for name, net in zip("abc", nets, strict=True))
+    said = r"a and b differ in buffers alone \(norm\.running_mean, norm\.running_var; distance 0\); a "
+    with pytest.raises(FedscopeError, match=said + "line needs two whose parameters differ"):
+        line(nets[0], DATA, [(a, b)], betas=3)
+    with pytest.raises(FedscopeError, match=said + "line needs two whose parameters differ"):
+        layer_lines(nets[0], DATA, (a, b), betas=3)
+    with pytest.raises(FedscopeError, match=said + "plane needs three whose parameters differ"):
+        through_models([c, a, b])
+    with pytest.raises(FedscopeError, match=r"a and a are the same model \(distance 0\); a plane needs three"):
+        through_models([c, a, a])
+    with pytest.raises(FedscopeError, match=r"the 3 clients have all the same parameters \(distance 0\)"):
+        near_clients([a, b, a])

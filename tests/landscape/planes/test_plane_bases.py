@@ -195,7 +195,7 @@ def test_planes_that_do_not_exist_are_refused() -> None:
     a, b, *_ = models = random_models(module, 4)
     with pytest.raises(FedscopeError, match="a plane near clients needs at least three models, but 2 were given"):
         near_clients([a, b])
-    with pytest.raises(FedscopeError, match="the 3 models of the trajectory are all the same model"):
+    with pytest.raises(FedscopeError, match="the 3 models of the trajectory have all the same parameters"):
         along_trajectory([a, a, a])
     one, other = a.weights.parameters, b.weights.parameters
     between = Model("c", "c.pt", Weights(a.weights.layout, ((one + other) / 2).astype(np.float32), {}))
