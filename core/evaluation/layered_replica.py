@@ -63,13 +63,16 @@ class LayeredReplica(Replica):
         for name, values in buffers.items():
             self._buffers[name].copy_(torch.as_tensor(np.asarray(values)))
 
-    def combine(self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: bool = True) -> None:
+    def combine(
+        self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: Collection[str] | None = None
+    ) -> None:
         """Have Σ_i c_i w_i formed, as :meth:`Replica.combine` does, bit for bit."""
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         terms = terms or [(0.0, models[0])]
         self._terms, self._part = [(c, self.resident(model)[0]) for c, model in terms], ((), ())
         for name, target in self._buffers.items():
-            self._combine_buffer(name, target, models, terms if buffers else [(1.0, models[0])])
+            combined = buffers is None or name in buffers
+            self._combine_buffer(name, target, models, terms if combined else [(1.0, models[0])])
 
     def combine_part(
         self,
@@ -78,15 +81,15 @@ class LayeredReplica(Replica):
         models: Sequence[Weights],
         coefficients: Sequence[float],
         *,
-        statistics_of: Weights | None = None,
+        kept: Collection[str] = (),
     ) -> None:
         """Have a part formed, as :meth:`Replica.combine_part` does, bit for bit."""
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         self._terms = [(1.0, self.resident(fixed)[0])]
         self._part = names, [(c, self.resident(model)[0]) for c, model in terms]
         for name, target in self._buffers.items():
-            if statistics_of is not None or name not in names:
-                target.copy_(self._buffer(statistics_of or fixed, name))
+            if name in kept or name not in names:
+                target.copy_(self._buffer(models[0] if name in kept else fixed, name))
             else:
                 self._combine_buffer(name, target, models, terms)
 

@@ -138,11 +138,14 @@ class Replica(FlatModule):
         self._entrance: tuple[FirstLayer, Entrance] | None = None
         self._calibration: tuple[Tensor, Tensor] | None = None
 
-    def combine(self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: bool = True) -> None:
+    def combine(
+        self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: Collection[str] | None = None
+    ) -> None:
         """Form Σ_i c_i w_i in float64, rounded once; coefficients (0, 1, 0) give the second model bit for bit.
 
-        Float buffers are combined alike, running variances not below 0; integer buffers are the first model's, and
-        with ``buffers=False`` all are. Non-finite values of a model with coefficient 0 do not count.
+        Float buffers are combined alike, running variances not below 0: those named in ``buffers``, or all of them.
+        The others, and integer buffers, are the first model's. Non-finite values of a model with coefficient 0 do not
+        count.
         """
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         terms = terms or [(0.0, models[0])]
@@ -159,7 +162,8 @@ class Replica(FlatModule):
             if self._sum is not self.w:
                 self.w.copy_(self._sum)
         for name, target in self._buffers.items():
-            self._combine_buffer(name, target, models, terms if buffers else [(1.0, models[0])])
+            combined = buffers is None or name in buffers
+            self._combine_buffer(name, target, models, terms if combined else [(1.0, models[0])])
 
     def combine_part(
         self,
@@ -168,13 +172,13 @@ class Replica(FlatModule):
         models: Sequence[Weights],
         coefficients: Sequence[float],
         *,
-        statistics_of: Weights | None = None,
+        kept: Collection[str] = (),
     ) -> None:
         """Form ``fixed``, of which the tensors ``names`` are those that :meth:`combine` makes of ``models``.
 
         Args:
-            statistics_of: the model that all buffers are of; without it those in ``names`` are combined, and the others
-                are those of ``fixed``.
+            kept: buffers that are those of the first of ``models``; of the others those in ``names`` are combined, and
+                the rest are those of ``fixed``.
         """
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         single = terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else None
@@ -192,8 +196,8 @@ class Replica(FlatModule):
         if self._sum is not self.w:
             self.w.copy_(self._sum)
         for name, target in self._buffers.items():
-            if statistics_of is not None or name not in names:
-                target.copy_(self._buffer(statistics_of or fixed, name))
+            if name in kept or name not in names:
+                target.copy_(self._buffer(models[0] if name in kept else fixed, name))
             else:
                 self._combine_buffer(name, target, models, terms)
 

@@ -6,8 +6,8 @@ combined model would have measured itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..checkpoints import FedscopeError, Weights
+from ..checkpoints import FedscopeError, Model, Weights
 from .uint8_images import Inputs
+from .unlike_buffers import Answers, statistics_names, unlike_buffers
 
 if TYPE_CHECKING:
     from .model_replica import Replica
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 #: how a combination gets its statistics
 POLICIES = ("interpolate", "re-estimate", "keep")
+
+#: samples on which it is tried out whether outputs depend on a buffer
+TRIED = 256
 
 #: samples over which one batch's statistics are taken, about; the batches' are averaged
 BATCH = 500
@@ -38,27 +42,63 @@ class Normalization:
         policy: ``interpolate``: combined like the parameters, running variances not below 0; ``keep``: the first
             model's; ``re-estimate``: measured anew on ``x``, as Izmailov et al., "Averaging Weights Leads to Wider
             Optima and Better Generalization", UAI 2018, section 3.2, do for an average; ``none``: the module has none.
+            Statistics that cannot be measured, of instance normalization, are interpolated then.
         x: inputs as the evaluator keeps them, [n, ...], for ``re-estimate``.
         calibration: the samples that these are of.
+        statistics: the buffers that are such statistics, by name.
+        others: floating buffers besides them that differ between the models; they are combined like the parameters,
+            whatever the policy.
     """
 
     policy: str
     x: Tensor | None = None
     calibration: Samples | None = None
+    statistics: frozenset[str] = frozenset()
+    others: tuple[str, ...] = ()
 
     @property
     def leaves_own(self) -> bool:
         """True if a model keeps its own statistics, being the combination that has a share of 1 of it alone."""
         return self.policy in ("none", "interpolate")
 
-    def provenance(self, kept_from: str) -> dict[str, Any]:
+    def combined(self, bases: Sequence[Weights]) -> frozenset[str]:
+        """Name the buffers that a combination of models combines; all others are the first model's. Directions have
+        none."""
+        if not all(base.buffers.keys() >= bases[0].buffers.keys() for base in bases):
+            return frozenset()
+        return frozenset(self.others) | (frozenset() if self.policy == "keep" else self.statistics)
+
+    def among(
+        self, models: Sequence[Model], answers: Callable[[Weights, int], np.ndarray], what: str = "between them"
+    ) -> Normalization:
+        """Add which buffers besides the statistics differ between models.
+
+        Args:
+            answers: the evaluator's.
+            what: where a model would have to lie that cannot, for a sentence.
+
+        Raises:
+            FedscopeError: masks or whole numbers that differ; see :func:`~.unlike_buffers.unlike_buffers`.
+        """
+        outputs: Answers = lambda model: answers(model, TRIED)  # noqa: E731
+        found = unlike_buffers(models, self.statistics, outputs, what)
+        return replace(self, others=tuple(dict.fromkeys((*self.others, *found))))
+
+    def provenance(self, kept_from: str, *, directions: bool = False) -> dict[str, Any]:
         """Give the attributes of a result that go with the policy: the samples measured on, or whose statistics were
-        kept."""
-        if self.policy == "keep":
-            return {"statistics_of": kept_from}
-        if self.calibration is None:
-            return {}
-        return {"calibration_samples": len(self.calibration), "calibration_split": self.calibration.split}
+        kept; and what became of other buffers.
+
+        Args:
+            directions: whether points lie along directions, which have no buffers.
+        """
+        said: dict[str, Any] = {}
+        if self.others:
+            said = {"other_buffers": list(self.others), **({"other_buffers_of": kept_from} if directions else {})}
+        if self.policy == "keep" and self.statistics:
+            said["statistics_of"] = kept_from
+        if self.calibration is not None:
+            said |= {"calibration_samples": len(self.calibration), "calibration_split": self.calibration.split}
+        return said
 
     @classmethod
     def of(
@@ -77,10 +117,11 @@ class Normalization:
         """
         if policy not in POLICIES:
             raise FedscopeError(f"normalization {policy!r} is unknown; take one of {', '.join(POLICIES)}")
-        if not any(np.dtype(np.asarray(values).dtype).kind == "f" for values in buffers.values()):
+        names = statistics_names(module) & buffers.keys()
+        if not any(np.asarray(buffers[name]).dtype.kind == "f" for name in names):
             return cls("none")
         if policy != "re-estimate":
-            return cls(policy)
+            return cls(policy, statistics=names)
         if not statistics_of(module):
             raise FedscopeError(
                 "the model's statistics are in no BatchNorm layer, so they cannot be measured again; "
@@ -93,7 +134,7 @@ class Normalization:
                 f"re-estimated statistics need at least 2 samples, but got {len(calibration)}; "
                 "give --limit 2 or more, or more calibration samples"
             )
-        return cls(policy, prepare(calibration.x)[:], calibration)
+        return cls(policy, prepare(calibration.x)[:], calibration, names)
 
 
 def statistics_of(module: nn.Module) -> list[_BatchNorm]:
@@ -142,14 +183,23 @@ class Points:
     coefficients: Callable[[int], Sequence[float]]
     normalization: Normalization
 
+    def combined(self) -> Collection[str]:
+        """Name the buffers that are combined."""
+        return self.normalization.combined(self.bases)
+
     def interpolate_into(self, i: int, replica: Replica) -> None:
         """Write point i into a worker's replica."""
-        replica.combine(self.bases, self.coefficients(i), buffers=self.normalization.policy == "interpolate")
+        replica.combine(self.bases, self.coefficients(i), buffers=self.combined())
         self.re_estimate(replica)
 
     def load(self, model: Weights, replica: Replica) -> None:
-        """Write a model itself, with statistics of the same policy: what the surface has where the model lies on it."""
-        replica.load(model.parameters, (model if self.normalization.leaves_own else self.bases[0]).buffers)
+        """Write a model itself, with buffers of the same policy: what the surface has where the model lies on it."""
+        buffers = model.buffers
+        if not self.normalization.leaves_own:
+            names = self.combined()
+            first = {name: values for name, values in self.bases[0].buffers.items() if name not in names}
+            buffers = {**buffers, **first}
+        replica.load(model.parameters, buffers)
         self.re_estimate(replica)
 
     def re_estimate(self, replica: Replica) -> None:

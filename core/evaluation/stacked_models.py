@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -45,7 +45,9 @@ class PostponingReplica(Replica):
     def w(self, values: Tensor) -> None:
         self._w = values
 
-    def combine(self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: bool = True) -> None:
+    def combine(
+        self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: Collection[str] | None = None
+    ) -> None:
         """Note what is to be combined; a model itself is loaded at once."""
         self._pending = None
         if sum(c != 0.0 for c in coefficients) > 1:

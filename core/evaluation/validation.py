@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -102,6 +103,18 @@ def same_layout(models: Sequence[Model]) -> None:
                 f"{models[0].label} and {model.label} are models of different architectures: {difference}; "
                 "a line or a plane needs models with the same layout"
             )
+
+
+def same_model(one: Model, other: Model) -> str | None:
+    """Say of two models of one layout that nothing lies between them, their parameters being the same; None where they
+    differ."""
+    a, b = one.weights, other.weights
+    if not np.array_equal(a.parameters, b.parameters):
+        return None
+    unlike = [name for name in a.buffers if not np.array_equal(a.buffers[name], b.buffers[name])]
+    if unlike:
+        return f"{one.label} and {other.label} differ in buffers alone ({list_few(unlike, 3)}; distance 0)"
+    return f"{one.label} and {other.label} are the same model (distance 0)"
 
 
 def fits_module(layout: Layout, models: Sequence[Model]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import write_durably
+from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.visible_text import visible
 from ..results.pictures import picture_of, quiet
 from .user_style import FONT
@@ -242,7 +243,25 @@ def describe_statistics(attrs: Mapping[str, Any], policy: str) -> str:
     'normalization statistics re-estimated on 2,000 train samples'
     >>> describe_statistics({"statistics_of": "ima@20/global"}, "keep"), describe_statistics({}, "interpolate")
     ('normalization statistics of ima@20/global', 'normalization statistics interpolated')
+    >>> describe_statistics({"other_buffers": ["0.weight_u", "0.weight_v"]}, "none")
+    'buffers 0.weight_u, 0.weight_v interpolated'
     """
+    others = _describe_buffers(attrs)
+    if policy == "keep" and others and "statistics_of" not in attrs:  # a module without such statistics
+        return others
+    return "; ".join(filter(None, (others, _describe_policy(attrs, policy))))
+
+
+def _describe_buffers(attrs: Mapping[str, Any]) -> str:
+    """Describe buffers that are no such statistics and differ between the models."""
+    names = [str(name) for name in attrs.get("other_buffers", ())]
+    if not names:
+        return ""
+    of = f"of {shorten_label(str(attrs['other_buffers_of']), 40)}" if "other_buffers_of" in attrs else "interpolated"
+    return f"{'buffers' if len(names) > 1 else 'buffer'} {list_few(names, 3)} {of}"
+
+
+def _describe_policy(attrs: Mapping[str, Any], policy: str) -> str:
     if policy == "averaged":
         return "normalization statistics averaged as the weights are"
     if policy == "re-estimate":

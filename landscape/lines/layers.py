@@ -66,7 +66,8 @@ def layer_lines(
         layers: see :func:`~fedscope.checkpoints.models.layer_selections.selections_of`.
         betas: how many points on [0, 1], or the points themselves; 0 and 1 are added where they are missing.
         normalization: where the normalization statistics of points come from; see :class:`Normalization`. With
-            ``interpolate`` those of a layer move with it; ``keep`` takes those of A for all.
+            ``interpolate`` those of a layer move with it; ``keep`` takes those of A for all. Other floating buffers
+            always move with their layer.
         calibration: the samples on which ``re-estimate`` measures them.
         progress: called with (points done, points in all).
         partial: where finished points are kept; the same call goes on from there.
@@ -133,7 +134,7 @@ class LayerLines:
         refuse_same([pair])
         fits_module(self.evaluator.layout, list(pair))
         selections = selections_of(pair[0].weights.layout, self.layers, "line", statistics=True, cumulative=True)
-        policy = self.policy_of(pair[0])
+        policy = self.policy_of(pair[0]).among(pair, self.evaluator.answers)
         tied = tied_names(self.module)
         lines = _LayerLines(pair, self.beta, selections, self.evaluator, policy, tied, self.module, self.reuse)
         if self.layers not in (EACH, CUMULATIVE) and not lines.moving[0]:
@@ -260,8 +261,8 @@ class _LayerLines:
         elif names == self.differing:
             points.interpolate_into(0, replica)
         else:
-            own = None if self.policy.leaves_own else ends[0]
-            replica.combine_part(ends[end], names, ends, coefficients, statistics_of=own)
+            kept = self.policy.statistics if self.policy.policy == "keep" else ()
+            replica.combine_part(ends[end], names, ends, coefficients, kept=kept)
             points.re_estimate(replica)
 
     def visits(self, module: nn.Module, progress: Progress | None, partial: Path | None) -> ResumableEvaluation:

@@ -26,7 +26,7 @@ from ...evaluation.resumable import (
     statistics_identity,
 )
 from ...evaluation.samples import Samples
-from ...evaluation.validation import fits_module, same_layout
+from ...evaluation.validation import fits_module, same_layout, same_model
 from .barriers import barrier_of
 from .betas import betas_on
 from .result import Line
@@ -74,6 +74,8 @@ def line(
     fits_module(evaluator.layout, [model for pair in pairs for model in pair])
     buffers = pairs[0][0].weights.buffers
     policy = Normalization.of(module, buffers, normalization, calibration, evaluator.prepare)
+    for pair in pairs:
+        policy = policy.among(pair, evaluator.answers)
     segments = _Segments(pairs, np.union1d(beta, [0.0, 1.0]), evaluator, policy)
     visits = segments.visits(module, progress, partial)
     visits.measure([*segments.order, *segments.own])
@@ -88,10 +90,8 @@ def refuse_same(pairs: Sequence[tuple[Model, Model]]) -> None:
     """
     for pair in pairs:
         same_layout(pair)
-        if np.array_equal(pair[0].weights.parameters, pair[1].weights.parameters):
-            raise FedscopeError(
-                f"{pair[0].label} and {pair[1].label} are the same model (distance 0); a line needs two different ones"
-            )
+        if (words := same_model(*pair)) is not None:
+            raise FedscopeError(f"{words}; a line needs two whose parameters differ")
 
 
 @dataclass(frozen=True, eq=False)

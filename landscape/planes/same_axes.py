@@ -214,7 +214,7 @@ class _Shared:
         from ... import landscape
 
         groups = [self._aligned[own] for own in self._groups]
-        return landscape.on_same_axes(self.planes[0].kind, groups, self.survey.source.seed)
+        return landscape.on_same_axes(self.planes[0].kind, groups, self.survey.source.seed, self._posed.module)
 
     def _range(self) -> tuple[Range, Range]:
         """Return the ends of both axes: those asked for, or such that all planes have room."""

@@ -160,4 +160,5 @@ def _normalization_words(plane: Plane) -> list[str]:
         return [words]
     own = [replace(model, loss=model.own_loss, error=model.own_error) for model in plane.models]
     told = "; ".join(_models_words(replace(plane, models=tuple(own))))
-    return [f"{words} (with the models' own statistics, {told})"]
+    what = "buffers" if "other_buffers" in plane.attrs else "statistics"
+    return [f"{words} (with the models' own {what}, {told})"]

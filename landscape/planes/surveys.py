@@ -80,12 +80,13 @@ class Survey:
     def pose(self, models: PlaneModels) -> Posed:
         """Read the models of a plane that stands for itself."""
 
+        posed = resolve_models([*models.members, *models.shown], self.source)
+
         def span(made_of: Sequence[Model]) -> PlaneBasis:
             from ... import landscape
 
-            return landscape.span_of(models.kind, made_of, self.source.seed)
+            return landscape.span_of(models.kind, made_of, self.source.seed, posed.module)
 
-        posed = resolve_models([*models.members, *models.shown], self.source)
         return Posed(posed, span, lambda: align_posed(posed, self.source, self.align))
 
     def part(
@@ -155,9 +156,11 @@ class Survey:
 
 def random_settings(module: nn.Module, seed: int) -> dict[str, Any]:
     """Describe random directions for a result; that they move frozen parameters is a warning, too."""
+    from ...evaluation.tied_parameters import tied_names
     from ...evaluation.trainable_parameters import frozen_count
 
-    settings: dict[str, Any] = {"directions_seed": seed, "directions": "orthogonal in every filter"}
+    directions = "orthogonal in every filter" + (", one of tied tensors" if tied_names(module) else "")
+    settings: dict[str, Any] = {"directions_seed": seed, "directions": directions}
     if frozen := frozen_count(module):
         settings["frozen_moved"] = frozen
         warn_user(f"random directions move all filters, those of the {frozen:,} frozen parameters too")

@@ -16,6 +16,10 @@ SMALLEST_ANGLE = 0.01
 CHUNK = 65_536
 #: below this share of the first component's length the second one is rounding
 LEAST = 1e-6
+#: numbers at a time of which it is asked whether half a precision holds them all: one of 65,536 is there by chance
+BLOCK = 1024
+#: bits behind the point
+BFLOAT16, FLOAT16 = 7, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +116,10 @@ class Basis(Axes):
         angle = degrees(atan2(v_length, along))
         # Anchors are stored rounded: three models on one line in exact arithmetic are this far off it.
         rounding = 4 * float(np.finfo(w_1.dtype).eps) * max(norm(w) for w in vectors)
+        slope = along / u_length
+        shares = np.array([1 - slope, slope, 1.0])
+        # in half a precision twice what independent errors come to: 4 eps would refuse models near each other
+        rounding = max(rounding, 2 * float(np.linalg.norm(shares * half_rounding(vectors))))
         at_second = degrees(atan2(v_length, u_length - along))
         corners = (angle, at_second, 180 - angle - at_second)
         if min(corners) < SMALLEST_ANGLE or v_length <= rounding:
@@ -124,7 +132,7 @@ class Basis(Axes):
                 "so they span no plane; take another third model, or draw the line with `fedscope line`"
             )
         v /= v_length
-        return cls(origin, u, v, u_length, v_length, angle, along / u_length)
+        return cls(origin, u, v, u_length, v_length, angle, slope)
 
     def coefficients(self, a: float, b: float) -> tuple[float, float, float]:
         """Return the point (a, b) as c_1 w_1 + c_2 w_2 + c_3 w_3 with c_1 + c_2 + c_3 = 1."""
@@ -147,6 +155,46 @@ def refuse_broken(label: str, w: np.ndarray, consequence: str) -> None:
     broken = int(np.count_nonzero(~np.isfinite(w)))
     if broken:
         raise FedscopeError(f"{label} has {broken} of {w.size} parameters that are not finite, so {consequence}")
+
+
+def half_rounding(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Estimate how far vectors [P] each are from what they were before they were rounded to half a precision.
+
+    A number whose neighbours are s away is off by s / √12 in the root mean square, so the distance is √(Σ s² / 12).
+    Whether it was rounded is seen from the numbers: a block of them that bfloat16 or float16 holds all. Those that are
+    the same in all vectors are left out, as they do not set them apart.
+
+    Returns:
+        a distance for each; 0 of a vector in full precision.
+
+    >>> half_rounding([np.array([1.0, 3.0]), np.array([1.5, 3.0]), np.array([1.1, 3.0])]).round(6).tolist()
+    [0.002255, 0.002255, 0.0]
+    """
+    squares = np.zeros(len(vectors))
+    for start in range(0, len(vectors[0]), CHUNK):
+        parts = [np.asarray(vector[start : start + CHUNK]) for vector in vectors]
+        differs = np.any([part != parts[0] for part in parts], axis=0)
+        squares += [np.square(_half_spacing(part)[differs]).sum() / 12 for part in parts]
+    return np.sqrt(squares)
+
+
+def _half_spacing(values: np.ndarray) -> np.ndarray:
+    """Compute how far from numbers their neighbours are in the half precision that they are stored in; 0 in none."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+        half = single.astype(np.float16).astype(np.float32)
+    starts = np.arange(0, len(values), BLOCK)
+    sizes = np.diff([*starts, len(values)])
+    whole = single == values
+    in_bfloat16, in_float16 = (
+        np.repeat(np.logical_and.reduceat(whole & held, starts), sizes)
+        for held in ((single.view(np.uint32) & 0xFFFF) == 0, half == single)
+    )
+    exponent = np.frexp(single)[1] - 1
+    spacing = np.where(in_bfloat16, np.ldexp(1.0, exponent - BFLOAT16), 0.0)
+    fine = np.maximum(np.ldexp(1.0, exponent - FLOAT16), 2.0**-24)  # the least numbers are as far apart
+    spacing = np.where(in_float16 & ~in_bfloat16, fine, spacing)
+    return np.where(single == 0, 0.0, spacing)
 
 
 def dot(x: np.ndarray, y: np.ndarray) -> float:
@@ -230,13 +278,14 @@ def _leading(
     totals = [float(np.trace(gram[rows, rows])) for rows in own]
     for size, total, name in zip(sizes, totals, names, strict=True):
         if not total > 0:
-            raise FedscopeError(f"the {size} {name} are all the same model (distance 0), so they span no plane")
+            raise FedscopeError(f"the {size} {name} have all the same parameters (distance 0), so they span no plane")
     weights = np.repeat([float(np.sqrt(totals[0] / total)) for total in totals], sizes)
     values, vectors = np.linalg.eigh(gram * np.multiply.outer(weights, weights))
     values, vectors = values[::-1], vectors[:, ::-1]
     # models are stored rounded: on one line in exact arithmetic, they are about this far off it
     every = [row for rows in groups for row in rows]
     rounding = 4 * float(np.finfo(every[0].dtype).eps) * max(norm(row) for row in every) * float(weights.max())
+    rounding = max(rounding, 2 * float((half_rounding(every) * weights).max()))
     if not values[1] > max(LEAST**2 * values[0], rounding**2):
         of = " and ".join(f"the {size} {name}" for size, name in zip(sizes, names, strict=True))
         raise FedscopeError(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
-from ....evaluation.validation import same_layout
+from ....evaluation.tied_parameters import tie_again, tied_names
+from ....evaluation.validation import same_layout, same_model
 from .orthonormal_axes import Axes, Basis, coefficients_of, dot, norm, principal_components, refuse_broken
+
+if TYPE_CHECKING:
+    from torch import nn
 
 #: (a, b, distance from the plane)
 Place = tuple[float, float, float]
@@ -65,6 +70,9 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
     if len(models) != 3:
         raise FedscopeError(f"a plane goes through three models, but {len(models)} were given")
     same_layout(models)
+    for one, other in combinations(models, 2):
+        if (words := same_model(one, other)) is not None:
+            raise FedscopeError(f"{words}; a plane needs three whose parameters differ")
     corners = [model.weights for model in models]
 
     def basis() -> Basis:
@@ -137,7 +145,7 @@ def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
     return _along_components(models, models[-1], "trajectory", members, "models of the trajectory")
 
 
-def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
+def random_directions(model: Model, seed: int = 0, module: nn.Module | None = None) -> PlaneBasis:
     """Build the plane through one model in two random Gaussian directions, both filter-normalised, and orthogonal.
 
     The second is made orthogonal to the first within each filter, so that both keep ‖d_f‖ = ‖w_f‖ and ⟨u, v⟩ is a sum
@@ -145,6 +153,11 @@ def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
     of a single entry has no second direction and moves along the first axis alone.
 
     The default range is once the length of the first direction to either side, the unit of Li et al., NeurIPS 2018.
+
+    Args:
+        seed: of the directions.
+        module: the architecture, if it holds tensors under several names (tied weights): all names of one have the same
+            direction, that of the last.
 
     Raises:
         FedscopeError: values that are not finite; a model without filters.
@@ -159,17 +172,22 @@ def random_directions(model: Model, seed: int = 0) -> PlaneBasis:
     >>> folder.cleanup()
     """
     refuse_broken(model.label, model.weights.parameters, "no direction starts there")
-    u, v, about = random_axes(model.weights, model.label, seed)
+    u, v, about = random_axes(model.weights, model.label, seed, {} if module is None else tied_names(module))
     return around(model, u, v, about)
 
 
-def random_axes(w: Weights, name: str, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+def random_axes(
+    w: Weights, name: str, seed: int, tied: Mapping[str, Collection[str]]
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Draw two directions that are normalised by the filters of ``w``, as unit vectors, and what is said of them.
+
+    Args:
+        tied: of each name of a tensor that has several all of them; they have one direction.
 
     Raises:
         FedscopeError: no filters that span two; ``name`` is whose they are.
     """
-    first, second = (gaussian_direction(w.layout, seed, i) for i in (0, 1))
+    first, second = (_tie(gaussian_direction(w.layout, seed, i), w.layout, tied) for i in (0, 1))
     u, drawn = filter_normalised(first, w), filter_normalised(second, w)
     v = filter_normalised(_orthogonal_in_filters(second, first, w), w)
     u_length, v_length = norm(u), norm(v)
@@ -200,14 +218,14 @@ def around(model: Model, u_hat: np.ndarray, v_hat: np.ndarray, about: dict[str, 
     return along(axes, model, "random", ((model, "origin"),), about, reach=about["direction_lengths"][0])
 
 
-def span_of(kind: str, models: Sequence[Model], seed: int = 0) -> PlaneBasis:
+def span_of(kind: str, models: Sequence[Model], seed: int = 0, module: nn.Module | None = None) -> PlaneBasis:
     """Build the plane of a kind: ``models``, ``clients``, ``trajectory``, or ``random`` from one model.
 
     Raises:
         FedscopeError: models that span none.
     """
     if kind == "random":
-        return random_directions(models[0], seed)
+        return random_directions(models[0], seed, module)
     return {"models": through_models, "clients": near_clients, "trajectory": along_trajectory}[kind](models)
 
 
@@ -261,6 +279,12 @@ def gaussian_direction(layout: Layout, seed: int, number: int = 0) -> np.ndarray
     ((3,), np.False_)
     """
     return np.random.default_rng([seed, number]).standard_normal(layout.size)
+
+
+def _tie(direction: np.ndarray, layout: Layout, tied: Mapping[str, Collection[str]]) -> np.ndarray:
+    """Give all names of a tensor the direction of its last name, float64 [P]: a point has the numbers of that one, and
+    a model on the plane has the same numbers under all."""
+    return tie_again(Weights(layout, direction, {}), tied).parameters
 
 
 def filter_normalised(direction: np.ndarray, model: Weights) -> np.ndarray:

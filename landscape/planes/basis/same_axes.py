@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....checkpoints import FedscopeError, Model, Weights
 from ....evaluation.resumable import digest
+from ....evaluation.tied_parameters import tied_names
 from ....evaluation.validation import same_layout
 from .orthonormal_axes import Axes, norm, refuse_broken, shared_components
 from .plane_bases import PlaneBasis, along, around, mean_of, random_axes
+
+if TYPE_CHECKING:
+    from torch import nn
 
 #: of planes that have the same directions
 KINDS = ("clients", "random")
 
 
-def on_same_axes(kind: str, groups: Sequence[Sequence[Model]], seed: int = 0) -> list[PlaneBasis]:
+def on_same_axes(
+    kind: str, groups: Sequence[Sequence[Model]], seed: int = 0, module: nn.Module | None = None
+) -> list[PlaneBasis]:
     """Build a plane for each group of models, all along the same two directions û and v̂: w_g + a û + b v̂.
 
     No group is the first among them: their order changes neither direction. Of one group the plane is
@@ -34,6 +40,7 @@ def on_same_axes(kind: str, groups: Sequence[Sequence[Model]], seed: int = 0) ->
         kind: ``clients`` or ``random``.
         groups: of models, for each plane.
         seed: of random directions.
+        module: the architecture, as of :func:`~.plane_bases.random_directions`.
 
     Raises:
         FedscopeError: another kind; models of different layouts, or with values that are not finite; fewer than three
@@ -51,7 +58,10 @@ def on_same_axes(kind: str, groups: Sequence[Sequence[Model]], seed: int = 0) ->
         raise FedscopeError(f"planes on the same axes are of {' or '.join(KINDS)}, not of {kind!r}")
     models = [model for group in groups for model in group]
     same_layout(models)
-    spans = _random([group[0] for group in groups], seed) if kind == "random" else _near_clients(groups)
+    if kind == "random":
+        spans = _random([group[0] for group in groups], seed, {} if module is None else tied_names(module))
+    else:
+        spans = _near_clients(groups)
     # all that the axes depend on, which the points that an interrupted plane has kept depend on, too
     made_from = [digest(model.weights) for model in models]
     return [
@@ -85,7 +95,7 @@ def _near_clients(groups: Sequence[Sequence[Model]]) -> list[PlaneBasis]:
     return spans
 
 
-def _random(models: Sequence[Model], seed: int) -> list[PlaneBasis]:
+def _random(models: Sequence[Model], seed: int, tied: Mapping[str, Collection[str]]) -> list[PlaneBasis]:
     for model in models:
         refuse_broken(model.label, model.weights.parameters, "no direction starts there")
     layout = models[0].weights.layout
@@ -94,7 +104,7 @@ def _random(models: Sequence[Model], seed: int) -> list[PlaneBasis]:
         squares += np.square(model.weights.parameters, dtype=np.float64)
     typical = Weights(layout, np.sqrt(squares / len(models)), {})
     names = " and ".join(model.label for model in models)
-    u_hat, v_hat, about = random_axes(typical, names, seed)
+    u_hat, v_hat, about = random_axes(typical, names, seed, tied)
     return [around(model, u_hat, v_hat, dict[str, Any](about)) for model in models]
 
 

@@ -128,7 +128,8 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         parts.append(f"{shorten_label(Path(first.attrs['file']).name, 40)} ({word_of(first.attrs, 'program')})")
     told = list(dict.fromkeys(describe_statistics(plane.attrs, plane.normalization_policy) for plane in planes))
     if len(told) > 1 and all(plane.normalization_policy == "keep" for plane in planes):
-        told = ["normalization statistics of one model a plane"]
+        what = "buffers" if any("other_buffers" in plane.attrs for plane in planes) else "normalization statistics"
+        told = [f"{what} of one model a plane"]
     parts += [words for words in told if words]
     ordered = list(
         dict.fromkeys(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -131,7 +132,9 @@ def survey(
     with ``adaptive`` two levels are measured where all of the sets are large enough for that.
     The span's models and the shown ones are measured exactly besides the grid, with normalization statistics of the
     surface's policy, so that a model that lies on the plane has the surface's loss; where that policy gives them others
-    than they hold (``keep``, ``re-estimate``), they are measured with their own, too.
+    than they hold (``keep``, ``re-estimate``), they are measured with their own, too. Other floating buffers that
+    differ are combined like the parameters on a plane through three models; along directions, which have none, they
+    are the origin's.
 
     Args:
         module: the architecture.
@@ -144,8 +147,8 @@ def survey(
         options: see :class:`Options`.
 
     Raises:
-        FedscopeError: different layouts, models that do not fit the module, a grid of less than 2 x 2, an empty range,
-            a negative margin.
+        FedscopeError: different layouts, models that do not fit the module, masks or whole numbers among their buffers
+            that differ, a grid of less than 2 x 2, an empty range, a negative margin.
     """
     evaluation = PlaneEvaluation(module, samples, span, shown, options)
     return evaluation.measure(provenance or [{} for _ in samples])
@@ -179,7 +182,8 @@ class PlaneEvaluation:
         fits_module(self.evaluator.layout, self.models)
         self.places = span.places(self.models)
         self.a, self.b = grid_of(self.places, span.reach, options)
-        self.normalization = _normalization(module, self.evaluator, span, options)
+        given = [model for model, role in self.exact if role != "mean"]  # a mean of masks would be none
+        self.normalization = _normalization(module, self.evaluator, span, options, given)
         # nothing that this holds refers to it, so that its models go with it and wait for no collection of cycles
         self.points = Points(span.bases, partial(_coefficients, span, self.a, self.b), self.normalization)
         self.layer = replaceable_layer(self.evaluator, module, span.bases)
@@ -338,7 +342,7 @@ class PlaneEvaluation:
         """Describe the source of the normalization statistics."""
         of_clients = self.span.kind == "clients"
         kept_from = "their mean" if of_clients else str(self.span.about.get("origin", self.span.members[0][0].label))
-        return self.normalization.provenance(kept_from)
+        return self.normalization.provenance(kept_from, directions=self.span.kind != "models")
 
     def _watch(self, visits: ResumableEvaluation) -> None:
         self.options["preview"](lambda: self._so_far(visits))  # type: ignore[misc]
@@ -383,13 +387,15 @@ def _fewer(module: nn.Module, evaluator: Evaluator, plan: SurfaceBudget) -> Eval
     return Evaluator(module, parts, compute=evaluator.compute)
 
 
-def _normalization(module: nn.Module, evaluator: Evaluator, span: PlaneBasis, options: Options) -> Normalization:
+def _normalization(
+    module: nn.Module, evaluator: Evaluator, span: PlaneBasis, options: Options, models: Sequence[Model]
+) -> Normalization:
     policy, calibration = options.get("normalization", "interpolate"), options.get("calibration")
     normalization = Normalization.of(module, span.bases[0].buffers, policy, calibration, evaluator.prepare)
-    # directions have no statistics that could be combined
-    if normalization.policy == "interpolate" and span.kind != "models":
-        return Normalization("keep")
-    return normalization
+    normalization = normalization.among(models, evaluator.answers, "on the plane between them")
+    # directions have no buffers that could be combined: points have the origin's, and models their own, too
+    kept = normalization.policy == "interpolate" or (normalization.policy == "none" and normalization.others)
+    return replace(normalization, policy="keep") if kept and span.kind != "models" else normalization
 
 
 def _on_plane(span: PlaneBasis) -> slice:

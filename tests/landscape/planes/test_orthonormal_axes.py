@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.landscape import Basis
-from fedscope.landscape.planes.basis.orthonormal_axes import SMALLEST_ANGLE
+from fedscope.landscape.planes.basis.orthonormal_axes import SMALLEST_ANGLE, half_rounding, principal_components
 
 finite = st.floats(-100, 100, allow_nan=False)
 
@@ -102,3 +103,58 @@ def test_broken_anchors_are_refused() -> None:
     b[0] = np.nan
     with pytest.raises(FedscopeError, match=r"second has 1 of 3 parameters that are not finite"):
         Basis.through(a, b, c, ("first", "second", "third"))
+
+
+HALVES = (torch.float16, torch.bfloat16)
+
+
+def stored(w: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+    """Numbers rounded to a precision, in float32 as models are read."""
+    rounded: np.ndarray = torch.from_numpy(w).to(dtype).float().numpy()
+    return rounded
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("share", [0.5, 0.25, 2.0, -1.0])
+@pytest.mark.parametrize("size", [60, 5000])
+def test_models_on_one_line_that_half_a_precision_has_rounded_span_no_plane(
+    dtype: torch.dtype, share: float, size: int
+) -> None:
+    """The second axis was what rounding had left, and the plane was drawn along it."""
+    draw = np.random.default_rng(0)
+    a, b = draw.standard_normal((2, size))
+    vectors = [stored(w, dtype) for w in (a, b, share * a + (1 - share) * b)]
+    for order in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        with pytest.raises(FedscopeError, match="lie on one line"):
+            Basis.through(*(vectors[i] for i in order))
+    with pytest.raises(FedscopeError, match="lie on one line"):
+        principal_components(vectors, vectors[0])
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_models_near_each_other_in_half_a_precision_span_a_plane(dtype: torch.dtype) -> None:
+    """Clients of a round are a hundredth of their length apart: several times what rounding leaves."""
+    draw = np.random.default_rng(1)
+    middle = draw.standard_normal(5000)
+    exact = [middle + 0.01 * draw.standard_normal(5000) for _ in range(3)]
+    vectors = [stored(w, dtype) for w in exact]
+    found, expected = Basis.through(*vectors), Basis.through(*exact)
+    assert found.v_length == pytest.approx(expected.v_length, rel=0.1)
+    components = principal_components(vectors, vectors[0])
+    assert components.explained == pytest.approx(principal_components(exact, exact[0]).explained, rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_rounding_is_estimated_from_the_numbers_alone(dtype: torch.dtype) -> None:
+    """Against the distance from what was rounded; of numbers that are the same in all, and of exact ones, there is
+    none."""
+    exact = 0.05 * np.random.default_rng(2).standard_normal((2, 100_000))
+    vectors = [stored(w, dtype) for w in exact]
+    there = [float(np.linalg.norm(w - v)) for w, v in zip(exact, vectors, strict=True)]
+    assert half_rounding(vectors).tolist() == pytest.approx(there, rel=0.05)
+    assert half_rounding([vectors[0], vectors[0]]).tolist() == [0, 0]
+    assert half_rounding(exact.astype(np.float32)).tolist() == [0, 0]
+    # a vector of which a part is exact has the error of the others
+    half = np.concatenate([vectors[0], exact[1].astype(np.float32)])
+    other = np.concatenate([exact[1], exact[0]]).astype(np.float32)
+    assert half_rounding([half, other]).tolist() == pytest.approx([there[0], 0], rel=0.05)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.evaluation.samples import Samples
-from fedscope.landscape import along_trajectory, basin_of, near_clients, random_directions, survey
+from fedscope.landscape import along_trajectory, basin_of, near_clients, on_same_axes, random_directions, survey
 from fedscope.landscape.planes.basis import orthonormal_axes as axes
 from fedscope.landscape.planes.basis.orthonormal_axes import principal_components
 from fedscope.landscape.planes.basis.plane_bases import filter_normalised, gaussian_direction
@@ -195,7 +196,7 @@ def test_planes_that_do_not_exist_are_refused() -> None:
     a, b, *_ = models = random_models(module, 4)
     with pytest.raises(FedscopeError, match="a plane near clients needs at least three models, but 2 were given"):
         near_clients([a, b])
-    with pytest.raises(FedscopeError, match="the 3 models of the trajectory are all the same model"):
+    with pytest.raises(FedscopeError, match="the 3 models of the trajectory have all the same parameters"):
         along_trajectory([a, a, a])
     one, other = a.weights.parameters, b.weights.parameters
     between = Model("c", "c.pt", Weights(a.weights.layout, ((one + other) / 2).astype(np.float32), {}))
@@ -209,3 +210,49 @@ def test_planes_that_do_not_exist_are_refused() -> None:
     zeros = Weights(a.weights.layout, np.zeros_like(one), {})
     with pytest.raises(FedscopeError, match="zeros has no filter that is not zero"):
         random_directions(Model("zeros", "zeros.pt", zeros))
+
+
+class Tied(nn.Module):
+    """One tensor under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False)
+        self.decode.weight = self.encode.weight
+        self.answer = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.answer(torch.tanh(self.decode(torch.tanh(self.encode(x)))))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("same_axes", [False, True])
+def test_all_names_of_a_tied_tensor_have_one_direction(same_axes: bool) -> None:
+    """Each had its own, of which that of the last name acted alone: a model on the surface was drawn off the plane, and
+    a place on it was that of another model."""
+    module, samples = Tied(), random_samples(50, (6,), seed=3)
+    start = Model("m", "m.pt", Layout.of(module).flatten({n: v.numpy() for n, v in module.state_dict().items()}))
+    (span,) = on_same_axes("random", [[start]], 2, module) if same_axes else [random_directions(start, 2, module)]
+    layout, (_, *directions) = start.weights.layout, span.bases
+    for axis in directions:
+        parts = layout.views(axis.parameters)
+        np.testing.assert_array_equal(parts["encode.weight"], parts["decode.weight"])
+        assert parts["decode.weight"].any()
+    assert abs(span.cos_uv) < 1e-12
+    a, b = 0.7, -0.4
+    moved = copy.deepcopy(module)
+    with torch.no_grad():
+        for name, p in moved.named_parameters():  # each tensor once
+            step = sum(c * layout.views(axis.parameters)[name] for c, axis in zip((a, b), directions, strict=True))
+            p.add_(torch.from_numpy(np.asarray(step)))
+    shown = Model("s", "s.pt", layout.flatten({n: v.numpy() for n, v in moved.state_dict().items()}))
+    (found,) = survey(module, [samples], span, shown=[shown], grid=2, ranges=((0.0, a), (b, 0.0)))
+    there = found.models[-1]
+    assert (there.a, there.b, there.off_plane) == pytest.approx((a, b, 0), abs=1e-5)
+    assert there.loss == pytest.approx(found.loss[0, 1], rel=1e-5)
+    assert there.loss != found.models[0].loss
+    # without the module nothing is known of ties, and of other modules nothing changes
+    (_, axis, _) = random_directions(start, 2).bases
+    parts = layout.views(axis.parameters)
+    assert not np.array_equal(parts["encode.weight"], parts["decode.weight"])
+    same = layout.views(directions[0].parameters)["decode.weight"]
+    np.testing.assert_allclose(parts["decode.weight"], same, rtol=1e-12)

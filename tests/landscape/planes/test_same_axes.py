@@ -179,7 +179,7 @@ def test_rounds_that_give_no_directions_are_named() -> None:
     with pytest.raises(FedscopeError, match="a plane near clients needs at least three models, but r2@9 has 2"):
         on_same_axes("clients", [first, second[:2]])
     same = [replace(model, weights=second[0].weights) for model in second]
-    with pytest.raises(FedscopeError, match="the 4 clients of r2@9 are all the same model"):
+    with pytest.raises(FedscopeError, match="the 4 clients of r2@9 have all the same parameters"):
         on_same_axes("clients", [first, same])
     second[1].weights.parameters[3] = np.nan
     with pytest.raises(FedscopeError, match=r"r2@9/client-1 has 1 of \d+ parameters that are not finite"):
