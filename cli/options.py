@@ -218,7 +218,7 @@ standardise_option = click.option(
 accept_data_option = click.option(
     "--accept-data",
     is_flag=True,
-    help="Measure a recorded run although its recorded test_error is not what is measured; every result says so.",
+    help="Measure a run although its recorded test_error is not what is measured; every result says so.",
 )
 
 

@@ -39,8 +39,8 @@ class EvaluationSettings(TypedDict, total=False):
             points of lines and planes are computed by the workers of a cluster, to the same numbers.
         standardise: whether samples are standardised by the training split. By default as the run says; where it does
             not, a recorded run's own data are taken as they are, and all others as ``fedscope train`` takes them.
-        accept_data: True measures a recorded run although its recorded ``test_error`` is not what is measured, or the
-            data are others than it was recorded with; every result then says so.
+        accept_data: True measures a run although its recorded ``test_error`` is not what is measured, or the data are
+            others than it was recorded with; every result then says so.
         base: of adapters the weights that they adapt, a file or folder; held fixed, and part of no model.
         code: of the user's own that a run names, by kind, ``{"client": FedX}``, for analyses that train or aggregate
             again; nothing that a run's files name is imported.

@@ -1,6 +1,6 @@
 """Checks that a recorded run is measured on what its loop had: one recorded ``test_error`` against the measured one.
 
-Every question that measures a recorded run gets its data from :func:`~.samples.dataset_of` or
+Every question that measures a run gets its data from :func:`~.samples.dataset_of` or
 :func:`~.models.resolve_models`, and both call :func:`compare_recorded`: nothing is measured on
 data that were not compared.
 """
@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from .explain_error import (
     recorded_numbers,
 )
 from .recorded_data import dataset_asked, refuse_unlike, says_scale
+from .trained_network import compare_network
 
 if TYPE_CHECKING:
     from torch import nn
@@ -48,7 +50,7 @@ _SHARE, _LEAST = 0.02, 1e-3
 def compare_recorded(
     runs: Sequence[Run], source: EvaluationConfig, dataset: Dataset, module_of: Callable[[Run], nn.Module]
 ) -> dict[str, Any]:
-    """Make sure that recorded runs are measured on what their loops had.
+    """Make sure that recorded runs are measured on what their loops had, and trained ones with their own network.
 
     Args:
         dataset: on which they are to be measured.
@@ -59,7 +61,8 @@ def compare_recorded(
         ``recorded_numbers`` where something else is to be known.
 
     Raises:
-        FedscopeError: a recorded error that is not the measured one, other data than were recorded; says how to go on.
+        FedscopeError: a recorded error that is not the measured one, other data than were recorded, another network
+            than was trained; says how to go on.
     """
     foreign = [run for run in runs if run.is_foreign]
     accepted = [said] if (said := refuse_unlike(foreign, source, dataset)) else []
@@ -75,6 +78,10 @@ def compare_recorded(
             accepted.append(f"{run.name}: {outcome.sentence()}")
         elif note := _note(outcome):
             notes.append(f"{run.name}: {note}")
+    for run in (run for run in runs if not run.is_foreign):
+        said, differs = compare_network(run, source, dataset, module_of, partial(_key_in, run))
+        if said:
+            (accepted if differs else notes).append(said)
     return {
         **({"data_accepted": "; ".join(accepted)} if accepted else {}),
         **({"recorded_numbers": "; ".join(notes)} if notes else {}),
@@ -125,6 +132,11 @@ def _outcome(
         store_check(run.path, key, outcome)
     _SEEN[place, key] = outcome
     return outcome
+
+
+def _key_in(run: Run, recorded: RecordedNumbers, module: nn.Module, dataset: Dataset) -> str | None:
+    weights = read_in_order(run, recorded.round, recorded.model, Layout.of(module))
+    return None if weights is None else _key(recorded, weights, module, dataset)
 
 
 def _key(recorded: RecordedNumbers, weights: Weights, module: nn.Module, dataset: Dataset) -> str:

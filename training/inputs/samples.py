@@ -210,9 +210,10 @@ def given_settings(
 
     model = model_named(runs[0], source)
     said: dict[str, Any] = {"data": name_of(data_named(runs, source)), "architecture": name_of(model)}
-    if any(run.is_foreign for run in runs):
+    foreign = any(run.is_foreign for run in runs)
+    if foreign or source.model is not None:
         dataset, compared_as = _data_of_runs(runs, source)
-        said |= compared_as | ({} if dataset.means else {"standardised": False})
+        said |= compared_as | ({} if dataset.means or not foreign else {"standardised": False})
     task = asked_task(runs, source)
     if is_own_model(model) or is_own(task):
         dataset = dataset_of(runs, source)

@@ -1,0 +1,176 @@
+"""Checks that a run that fedscope trained is measured with the network that it was trained with, where somebody gives
+the network: its last recorded ``test_error`` and ``test_loss`` against the measured ones.
+
+A source's text does not decide: a comment changes it and no number, and a file beside it changes numbers and not the
+text. So the numbers do, and the text only says what is likely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...analysis.settings import EvaluationConfig
+from ...checkpoints import FedscopeError, Run, real_path
+from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.runs.folders import CODE
+from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
+from .explain_error import RecordedModels, RecordedNumbers, recorded_numbers
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .. import Dataset
+    from ..settings.code_source import CodeSource
+
+#: outcomes of this process, for folders that cannot be written: by the run's folder and the outcome's key
+_SEEN: dict[tuple[str, str], ErrorCheck] = {}
+#: what was said in this process, by the run's folder
+_WARNED: set[tuple[str, str]] = set()
+#: losses of one network differ by less than such a share, or so much; by another share where it computed in less than
+#: single precision
+_SHARE, _LEAST, _COARSE = 0.005, 1e-4, 0.02
+
+
+def compare_network(
+    run: Run,
+    source: EvaluationConfig,
+    dataset: Dataset,
+    module_of: Callable[[Run], nn.Module],
+    key_of: Callable[[RecordedNumbers, nn.Module, Dataset], str | None],
+) -> tuple[str, bool]:
+    """Make sure that a network that was given is the one that a run was trained with.
+
+    The last round that has a ``test_error`` and its model is measured once on the run's own test split; the outcome is
+    kept as those of recorded runs are.
+
+    Args:
+        dataset: on which the run is to be measured; another than its own is not compared with.
+        module_of: gives the network; key_of: all that an outcome depends on, None where the models do not fit.
+
+    Returns:
+        What a result's provenance says of it, and whether that is a difference that was accepted; "" where nothing is
+        to be said.
+
+    Raises:
+        FedscopeError: the network has other numbers; says how to go on.
+    """
+    if source.model is None:
+        return "", False
+    first = next(recorded_numbers(run), None)
+    own = _own_data(run, source, dataset)
+    if first is None or own is None:
+        return _untold(run, source, "it has no test_error" if first is None else "its own data are not at hand"), False
+    module = module_of(run)
+    key = key_of(first, module, own)
+    if key is None:  # it does not fit, which whoever reads the models says
+        return "", False
+    place = str(real_path(run.path))
+    kept = stored_checks(run.path).get(key)
+    outcome = kept or _SEEN.get((place, key))
+    if outcome is None:
+        loss, error = RecordedModels(run, module, own, source).of(first.round, first.model)
+        outcome = ErrorCheck(
+            first.round,
+            first.model,
+            first.error,
+            first.loss,
+            error,
+            loss,
+            len(own.y_test),
+            own.name,
+            bool(own.means),
+        )
+    if kept is None:
+        store_check(run.path, key, outcome)
+    _SEEN[place, key] = outcome
+    if not _differs(run, outcome):
+        _warn_of_source(run, source, "its network has the recorded numbers, so it is taken")
+        return "", False
+    told = _told(outcome, _called(source.model))
+    if run.info.get("own_draws"):  # it answers differently each time: nothing sure is seen
+        warn_user(f"{run.path}: {told}; the network draws random numbers by itself, so this may be chance")
+        return f"{run.name}: {told}", True
+    if not source.accept_data:
+        why = _another_source(run, source) or "the class, its arguments or a file that it imports may be another"
+        raise FedscopeError(
+            f"{run.path}: {told}, so it is not the network that the run was trained with ({why}); give that one, or "
+            "--accept-data (accept_data=True), which goes on and says so in every result"
+        )
+    return f"{run.name}: {told}", True
+
+
+def _own_data(run: Run, source: EvaluationConfig, dataset: Dataset) -> Dataset | None:
+    """Return the data on which the run's numbers were measured, for what it has learnt; None where nobody has them."""
+    from .. import data_of, learnt_by
+
+    said = run.info.get("data", {}).get("sha256")
+    pooled = bool((run.config or {}).get("data", {}).get("pool"))
+    with suppress(FedscopeError):  # a task of the user's own, which is given and has no other name than the run's
+        learnt = learnt_by(run)
+        if dataset.task.name != learnt.name or said != dataset.sha256 or (pooled and source.data is not None):
+            return data_of(run, learnt)
+        return dataset
+    return dataset if said == dataset.sha256 and not pooled else None
+
+
+def _differs(run: Run, outcome: ErrorCheck) -> bool:
+    """Check whether numbers are of two networks: the training and this measure alike, on the same samples."""
+    if errors_differ(outcome.recorded_error, outcome.error, outcome.samples):
+        return True
+    share = _SHARE if run.info.get("precision", "float32") == "float32" else _COARSE
+    return abs(outcome.recorded_loss - outcome.loss) > max(_LEAST, share * abs(outcome.recorded_loss))  # NaN: False
+
+
+def _told(outcome: ErrorCheck, name: str) -> str:
+    """Both numbers."""
+    errors = (outcome.recorded_error, outcome.error)
+    if all(map(math.isfinite, errors)) and errors_differ(*errors, outcome.samples):
+        what, (recorded, measured) = "test_error", map(format_error, errors)
+    else:
+        what, recorded, measured = "test_loss", f"{outcome.recorded_loss:.4g}", f"{outcome.loss:.4g}"
+    return (
+        f"{what} of round {outcome.round} was recorded as {recorded}, but with {name} {outcome.model} has "
+        f"{measured} on all {outcome.samples:,} test samples of {outcome.data}"
+    )
+
+
+def _untold(run: Run, source: EvaluationConfig, why: str) -> str:
+    """Say, and return, that nothing compares a network whose source is another than the run's."""
+    clause = f"no number tells whether it is the same network, because {why}"
+    return f"{run.name}: {other}; {clause}" if (other := _warn_of_source(run, source, clause)) else ""
+
+
+def _warn_of_source(run: Run, source: EvaluationConfig, clause: str) -> str:
+    """Return :func:`_another_source`, and once in a process say it."""
+    other = _another_source(run, source)
+    place = str(real_path(run.path)), other
+    if other and place not in _WARNED:
+        _WARNED.add(place)
+        warn_user(f"{run.path}: {other}; {clause}")
+    return other
+
+
+def _another_source(run: Run, source: EvaluationConfig) -> str:
+    """A clause where the text of a network that was given is not the one that a run keeps; "" elsewhere."""
+    entry = next((entry for entry in run.info.get("code", []) if entry.get("kind") == "model"), {})
+    recorded, given = entry.get("sha256"), _source_given(source.model)
+    if not recorded or given is None or not given.sha256 or given.sha256 == recorded:
+        return ""
+    text = run.path / CODE / entry.get("text", "model.py")
+    return f"{given.file or 'the model'} has another source than the run was trained with, see {text}"
+
+
+def _source_given(model: object) -> CodeSource | None:
+    from ..import_string import ImportString, is_call
+    from ..settings.code_source import source_of
+
+    if not isinstance(model, str):
+        return source_of(model)
+    return source_of(ImportString.parse("--model", model).found()) if is_call(model) else None
+
+
+def _called(model: object) -> str:
+    return f"--model {model}" if isinstance(model, str) else f"a {type(model).__name__} as the model"
