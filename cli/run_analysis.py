@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -132,6 +132,9 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
     replaced = any(main.exists() for own in mains for main in own)
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
         kept = _find_results(part, own, output, results)
+        made_from = [main for other in mains if other not in by_itself for main in other]
+        if kept is not None and part.bring_up is not None and not output.redraw:
+            kept = _bring_up(part, part.bring_up, base, own, made_from, kept)
         if kept is None:
             refuse_unwritable(own[0])
             for path in [*own, *part.files(base)]:
@@ -139,7 +142,6 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
             with lock_result(_partial(own), [*part.files(base), *pictures]) as claim:
                 kept = _find_results(part, own, output, results, quiet=True)  # by who had the claim before
                 if kept is None:
-                    made_from = [main for other in mains if other not in by_itself for main in other]
                     settings: dict[str, Any] = {"before": results, "earlier": _load_earlier(part, own, output)}
                     if blocks is not None:
                         settings = blocks.elsewhere(question, base, number, settings)
@@ -197,6 +199,32 @@ def _compute(
     for result, end in zip(results, part.ends, strict=True):
         result.save(f"{base}{end}")
     return results
+
+
+def _bring_up(
+    part: Step[Any],
+    bring_up: Callable[[Any], Any],
+    base: Path,
+    mains: Sequence[Path],
+    made_from: Sequence[Path],
+    results: Sequence[Any],
+) -> list[Any]:
+    """Return results that were read back with their runs' numbers of now, which are saved; what is made from results
+    that have changed is to be made again."""
+    made = [bring_up(result) for result in results]
+    if all(new is old for new, old in zip(made, results, strict=True)):
+        return made
+    refuse_unwritable(mains[0])
+    for path in part.files(base):
+        refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
+    with lock_result(_partial(mains), part.files(base)) as claim:
+        claim.saving = True
+        for main in made_from:
+            main.unlink(missing_ok=True)
+        for new, old, end in zip(made, results, part.ends, strict=True):
+            if new is not old:
+                new.save(f"{base}{end}")
+    return made
 
 
 def _partial(mains: Sequence[Path]) -> Path:

@@ -63,6 +63,8 @@ class Step(Generic[R]):
             from the files next to theirs, given the base, these results, and whether it is only drawn again; gives None
             where it is to be made anew. Without it, results that lie there are kept where their settings are the same,
             and else refused.
+        bring_up: of a result that keeps numbers of its runs which the question does not measure, as test errors: given
+            one that is read back, gives it with those of now, or the same object where they are these.
     """
 
     kind: type[R]
@@ -70,6 +72,7 @@ class Step(Generic[R]):
     ends: tuple[str, ...] = ("",)
     beside: tuple[str, ...] = ()
     read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
+    bring_up: Callable[[R], R] | None = None
 
     def files(self, base: Path | str) -> list[Path]:
         """List all of them: of each result the files written with it, its own, and what is derived from it."""
@@ -188,6 +191,7 @@ def single_result(
     prepare: Callable[[], SettingsAndCompute[R]],
     beside: tuple[str, ...] = (),
     note: str = "",
+    bring_up: Callable[[R], R] | None = None,
 ) -> PreparedAnalysis[R]:
     """A question with one result."""
 
@@ -195,7 +199,7 @@ def single_result(
         settings, compute = prepare()
         return PreparedStep([settings], lambda attrs, work: [compute(attrs[0], work)])
 
-    parts = (Step(kind, ready, beside=beside),)
+    parts = (Step(kind, ready, beside=beside, bring_up=bring_up),)
     return PreparedAnalysis(
         folder, name, parts, lambda results: cast(R, results[0]), tuple(kind.drawn), tuple(kind.paged), note=note
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -169,7 +169,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
 
     def part(run: Run, own: list[int], ends: tuple[str, ...]) -> Step[ClientCKA]:
-        return Step(ClientCKA, lambda: _ready(run, own, posed(), asked), ends)
+        return Step(ClientCKA, lambda: _ready(run, own, posed(), asked), ends, bring_up=partial(_with_errors, run))
 
     def join(results: list[ClientCKA]) -> Similarity:
         every = [end for ends in each for end in ends]
@@ -254,6 +254,17 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Prepare
 
     folder, name = place_of("cka", names_of(given))
     return PreparedAnalysis(folder, f"{name}{asked.variant}", (Step(ModelCKA, prepare, ends),), join, drawn=ends)
+
+
+def _with_errors(run: Run, stored: ClientCKA) -> ClientCKA:
+    """Return a result with the test errors that its run says now (``fedscope measure`` adds to them); the same object
+    where it has them already."""
+    import numpy as np
+
+    errors = _test_errors(run)
+    rounds = tuple(replace(one, test_error=errors.get(one.round, nan)) for one in stored.rounds)
+    told = [[one.test_error for one in own] for own in (rounds, stored.rounds)]
+    return stored if np.array_equal(*told, equal_nan=True) else replace(stored, rounds=rounds)
 
 
 def _test_errors(run: Run) -> dict[int, float]:

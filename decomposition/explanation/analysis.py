@@ -79,7 +79,8 @@ def explain(
     firsts = {"+".join(run.name for run in group): group[0] for group in groups}
     lasts = {name: last_early(run.rounds[-1], early) for name, run in firsts.items()}
     # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
-    ready = cache(DecompositionRequest(opened, numbers, drawn, groups, source, normalization=normalization).ready)
+    request = DecompositionRequest(opened, numbers, drawn, groups, source, normalization=normalization)
+    ready = cache(request.ready)
 
     def decomposed(attrs: list[dict[str, Any]], work: Execution) -> list[Decomposition]:
         from ...evaluation.tasks import require_classes
@@ -114,7 +115,7 @@ def explain(
         return [page]
 
     parts: tuple[Step[Any], ...] = (
-        Step(Decomposition, lambda: PreparedStep([ready()[0]], decomposed)),
+        Step(Decomposition, lambda: PreparedStep([ready()[0]], decomposed), bring_up=request.with_errors),
         Step(
             Explanation,
             lambda: PreparedStep([ready()[0]], judged),

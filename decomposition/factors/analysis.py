@@ -122,4 +122,7 @@ def decompose(
     if layers is not None:
         name = fit_file_name(f"{name}-layers-{layers_file_word(layers)}")
     kind: type[Decomposition | LayerDecomposition] = Decomposition if layers is None else LayerDecomposition
-    return single_result(kind, opened[0].path / "figures", name, asked.ready, note="; ".join(filter(None, notes)))
+    note = "; ".join(filter(None, notes))
+    return single_result(
+        kind, opened[0].path / "figures", name, asked.ready, note=note, bring_up=cast(Any, asked.with_errors)
+    )

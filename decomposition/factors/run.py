@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ...evaluation.measured_statistics import MeasuredStatistics
-    from .. import Decomposition, LayerDecomposition, Loss, Outputs, RoundFactors, RoundLayerFactors
+    from ...training.curves.run_curve import ErrorCurve
+    from .. import Decomposition, LayerDecomposition, Loss, Outputs, RoundFactors, RoundLayerFactors, RunFactors
 
     Decomposed = Decomposition | LayerDecomposition
 
@@ -167,6 +168,18 @@ class DecompositionRequest:
             return needed
         return {one.number for number in needed for one in rounds_of_cohort(run, number, self.draws.count)}
 
+    def with_errors(self, stored: Decomposed) -> Decomposed:
+        """Return a result with the test errors that its runs say now (``fedscope measure`` adds to them); the same
+        object where those of its rounds are there already."""
+        from .. import Decomposition
+
+        if not isinstance(stored, Decomposition):
+            return stored
+        runs = {"+".join(run.name for run in own): own[0] for own in self.groups}
+        parts = tuple(with_errors(part, runs[part.run]) if part.run in runs else part for part in stored.runs)
+        changed = any(new is not old for new, old in zip(parts, stored.runs, strict=True))
+        return replace(stored, runs=parts) if changed else stored
+
     def _refuse_other_task(self) -> None:
         """Refuse a task whose loss is another.
 
@@ -235,6 +248,25 @@ class DecompositionRequest:
         if self.layers is None:
             return ()
         return selections_of(run.layout, self.layers, "decompose", statistics=True)
+
+
+def with_errors(stored: RunFactors, run: Run) -> RunFactors:
+    """Return a run's factors with its test errors of now; the same object where these only go further than those of its
+    rounds, because the run went on."""
+    from ...training import error_curves
+
+    now = error_curves(run)
+    last = max([one.round for one in stored.rounds] + [t for curve in stored.curves for t in curve.rounds], default=0)
+
+    def until_last(curves: Sequence[ErrorCurve]) -> list[tuple[str, int, float]]:
+        return [
+            (curve.label, number, error)
+            for curve in curves
+            for number, error in zip(curve.rounds, curve.error, strict=True)
+            if number <= last
+        ]
+
+    return stored if until_last(stored.curves) == until_last(now) else replace(stored, curves=now)
 
 
 @dataclass(frozen=True)
