@@ -16,7 +16,7 @@ from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 
 #: settings that say where a run was computed, what is kept of it, and how often it is measured
-_ASIDE = ("record.", "run.device", "run.engine", "run.evaluate")
+ASIDE = ("record.", "run.device", "run.engine", "run.evaluate")
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> Table
     settings = {**label, "method": method_of(run), **settings_of(run)}
     if run.is_foreign:  # an average over rounds is a part of its method
         settings.setdefault("average.method", "none")
-    kept = {key: value for key, value in settings.items() if not key.startswith(_ASIDE)}
+    kept = {key: value for key, value in settings.items() if not key.startswith(ASIDE)}
     metrics = metrics_of(run)
     values = {key: metrics[key] for key in metrics if key != "round"}
     curve = Curve(name, metrics["round"].astype(int), values, has_no_server(run))
