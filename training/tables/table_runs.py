@@ -10,7 +10,8 @@ from typing import Any
 from ...checkpoints import FedscopeError, Run, has_no_server
 from ...checkpoints.io.shell_words import command_line
 from ..curves.run_curve import Curve, metrics_of
-from ..curves.run_names import both_seeds, method_of, same_data, settings_of
+from ..curves.run_names import both_seeds, method_of, settings_of
+from ..same_data import same_data
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
