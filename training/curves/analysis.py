@@ -16,6 +16,7 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
+from ..same_data import other_data, same_data
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
@@ -23,7 +24,6 @@ from .bands import bands_over
 from .measures import USUAL, measure_of, refuse_unknown
 from .result import Curves
 from .run_curve import digest_of
-from .run_names import other_data, same_data
 
 
 @analysis

@@ -1,4 +1,4 @@
-"""Names of runs, and which draw of its settings each is: method, settings, seeds and data, from what its files say.
+"""Names of runs, and which draw of its settings each is: method, settings and seeds, from what its files say.
 
 One place for all who ask: ``ls``, ``table``, bands of ``curves`` and reports call a run the same. Loads no torch.
 """
@@ -6,8 +6,7 @@ One place for all who ask: ``ls``, ``table``, bands of ``curves`` and reports ca
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from ...checkpoints import Run, real_path
@@ -17,8 +16,6 @@ from ..settings.registry import METHOD_SECTIONS, halves, names
 SEEDS = ("run.seed", "data.seed")
 #: what a run is called of which nobody knows how it was trained
 UNKNOWN = "method not known"
-#: data sets of which the name says the content, wherever their files lie: all but these and code of one's own
-_OWN_FILES = ("npz", "folder")
 _METHODS = ("client", "server", "average")
 
 
@@ -119,49 +116,6 @@ def both_seeds(run: Run) -> tuple[Any, Any]:
 def _table(tables: Mapping[str, Any], section: str) -> Mapping[str, Any]:
     table = tables.get(section)
     return table if isinstance(table, Mapping) else {}
-
-
-def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
-    """Check whether two runs' ``data`` of ``run.json`` are the same; None where the files do not say it.
-
-    By the arrays' sha256 if both have one, else by the file's, else by name: ``digits`` of a recorded run, which keeps
-    no sha256 of arrays, is the ``digits`` of a trained one.
-
-    >>> same_data({"name": "digits"}, {"name": "digits", "sha256": "ab"}), same_data({}, {"name": "digits"})
-    (True, None)
-    >>> same_data({"name": "npz:a.npz", "sha256": "a"}, {"name": "npz:b.npz", "sha256": "a"})
-    True
-    >>> same_data({"name": "digits"}, {"name": "mnist"}), same_data({"name": "cifar10:here"}, {"name": "cifar10"})
-    (False, True)
-    """
-    for key in ("sha256", "file_sha256"):
-        if one.get(key) and other.get(key):
-            return bool(one[key] == other[key])
-    if not one.get("name") or not other.get("name"):
-        return None
-    return _place(one) == _place(other)
-
-
-def other_data(runs: Sequence[Run]) -> tuple[Run, Run] | None:
-    """Return the first two runs of one ``data.name`` that are on different data, whose file has changed in between;
-    None where there are none, or nothing says it."""
-    kinds: dict[tuple[object, str], Run] = {}
-    for run in runs:
-        data = run.info.get("data", {})
-        kinds.setdefault((settings_of(run).get("data.name"), json.dumps(data, sort_keys=True)), run)
-    for (one_name, _), one in kinds.items():
-        for (name, _), other in kinds.items():
-            if name == one_name and same_data(one.info.get("data", {}), other.info.get("data", {})) is False:
-                return one, other
-    return None
-
-
-def _place(data: Mapping[str, Any]) -> tuple[str, str]:
-    """A data set's kind, and of one's own files where they lie."""
-    kind, _, argument = str(data["name"]).partition(":")
-    if kind in _OWN_FILES:
-        return kind, str(Path(data.get("path") or argument).expanduser().absolute())
-    return (kind, "") if kind in names("data") else (str(data["name"]), "")
 
 
 def is_copy(one: Run, other: Run) -> bool:

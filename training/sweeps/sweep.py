@@ -25,10 +25,10 @@ from ..settings.own_code import OwnCode
 from ..user_code.typed import handed_tables
 from .axes import METHOD, checked_seeds, refuse_code, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
+from .data_watch import DataWatch
 from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
 from .running import train_sweep
-from .same_data import DataWatch
 from .schedule import RUNS
 from .state import failures_in, rounds_of
 

@@ -23,6 +23,7 @@ from ..sweeps.sweep import Sweep
 from .adapter_notes import adapter_notes
 from .asked_model import OF, curve_of_model
 from .distinct_draws import Placed, about_rows, place_runs
+from .history_notes import history_notes
 from .layout import axes_of, position, words_of
 from .notes import (
     notes_on_cells,
@@ -327,6 +328,7 @@ def table(
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
             *notes_on_last_numbers(gathered, chosen, of),
             *notes_on_other_settings(gathered, (*rows, *columns), best_of),
+            *history_notes(gathered.entries),
             *adapter_notes(gathered.entries),
             *notes_on_later_measurements(gathered, chosen),
         ),

@@ -12,8 +12,8 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
-from ..curves.run_names import same_data
 from ..curves.summary import describe_stale
+from ..same_data import same_data
 from .asked_model import OF_DEPLOYED, curve_of_model, has_average
 from .code_notes import code_notes
 from .layout import says, unsaid_settings, words_of

@@ -10,13 +10,14 @@ from typing import Any
 from ...checkpoints import FedscopeError, Run, has_no_server
 from ...checkpoints.io.shell_words import command_line
 from ..curves.run_curve import Curve, metrics_of
-from ..curves.run_names import both_seeds, method_of, same_data, settings_of
+from ..curves.run_names import both_seeds, method_of, settings_of
+from ..same_data import same_data
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 
 #: settings that say where a run was computed, what is kept of it, and how often it is measured
-_ASIDE = ("record.", "run.device", "run.engine", "run.evaluate")
+ASIDE = ("record.", "run.device", "run.engine", "run.evaluate")
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> Table
     settings = {**label, "method": method_of(run), **settings_of(run)}
     if run.is_foreign:  # an average over rounds is a part of its method
         settings.setdefault("average.method", "none")
-    kept = {key: value for key, value in settings.items() if not key.startswith(_ASIDE)}
+    kept = {key: value for key, value in settings.items() if not key.startswith(ASIDE)}
     metrics = metrics_of(run)
     values = {key: metrics[key] for key in metrics if key != "round"}
     curve = Curve(name, metrics["round"].astype(int), values, has_no_server(run))

@@ -18,7 +18,8 @@ from fedscope.checkpoints.io.visible_text import in_markdown
 from fedscope.cli.commands.ls import row_of
 from fedscope.training import Config, table, train
 from fedscope.training.curves.result import Curves
-from fedscope.training.curves.run_names import same_data, title_of
+from fedscope.training.curves.run_names import title_of
+from fedscope.training.same_data import same_data
 from fedscope.training.tables.forms import in_latex, in_typst
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]

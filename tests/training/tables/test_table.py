@@ -241,6 +241,25 @@ def test_branches_of_one_run_are_no_seeds(grid: dict[tuple[str, float, int], Run
     assert not any("one training" in note for note in found.notes)
 
 
+def test_rounds_of_other_settings_are_said(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> None:
+    """A branch is called by what made its last rounds."""
+    trunk = grid["fma", 1.0, 1]
+    mixed = branch(trunk, 2, merge(preset("fedprox"), {"client": {"lr": 0.01}}), tmp_path / "mixed")
+    plain = train(settings("fma", 1.0, 0, client={"method": "fedprox", "lr": 0.01}), tmp_path / "plain")
+    found = table([plain, mixed])
+    assert [len(cell.values) for cell in found.cells] == [2]
+    assert "mixed: rounds up to 2 were made with other settings (client.method, client.lr, client.mu)" in found.notes
+    # neither another seed nor another length, nor an average that has not begun, has made a round
+    same = branch(trunk, 2, {"run": {"seed": 9, "rounds": 5}, "average": {"method": "ima"}}, tmp_path / "same")
+    late = branch(same, 3, {"average": {"method": "none"}}, tmp_path / "late")
+    assert same.config is not None
+    assert same.config["average"]["start"] == 4
+    assert not [note for note in table([same, late]).notes if "other settings" in note]
+    after = branch(same, 4, {"average": {"method": "none"}}, tmp_path / "after")
+    (note,) = (note for note in table([after]).notes if "other settings" in note)
+    assert note.startswith("after: rounds up to 4 were made with other settings (average.method, average.")
+
+
 def test_pairs_over_crossed_seeds_are_said() -> None:
     """The branch of seed 0 has the seed 1 and the other way round: both differences have both runs' first rounds."""
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.io.warn_user import warn_user
-from ..curves.run_names import other_data, settings_of
 from ..jobs.progress import Progress
+from ..same_data import name_of_data, other_data
 from .schedule import RUNS
 
 
@@ -20,7 +20,7 @@ class DataWatch(Progress):
     def __init__(self, folder: Path, progress: Progress | None) -> None:
         self._folder, self._progress = folder, progress or Progress()
         #: by ``data.name`` the first run that is complete
-        self._first: dict[object, Run] = {}
+        self._first: dict[str | None, Run] = {}
 
     def begin(self, complete: Sequence[str]) -> None:
         """See :class:`~fedscope.training.jobs.progress.Progress`."""
@@ -45,12 +45,12 @@ class DataWatch(Progress):
     def _look(self, name: str) -> None:
         try:
             run = Run.open(self._folder / RUNS / name)
-            first = self._first.setdefault(settings_of(run).get("data.name"), run)
+            first = self._first.setdefault(name_of_data(run), run)
         except FedscopeError:  # which who reads it says
             return
         if other_data([first, run]):
             warn_user(
                 f"{run.path} was trained on other data than {first.path}, though both have data.name = "
-                f"{run.info['data']['name']}: it has changed in between; move the runs on one of the two elsewhere, "
+                f"{name_of_data(run)}: it has changed in between; move the runs on one of the two elsewhere, "
                 f"and sweep --resume {quoted(self._folder)} trains them again"
             )

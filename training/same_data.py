@@ -1,0 +1,64 @@
+"""Whether runs were trained on the same data, by what their files say of them. Loads no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..checkpoints import Run
+from .settings.registry import names
+
+#: data sets of which the name says the content, wherever their files lie: all but these and code of one's own
+_OWN_FILES = ("npz", "folder")
+
+
+def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
+    """Check whether two runs' ``data`` of ``run.json`` are the same; None where the files do not say it.
+
+    By the arrays' sha256 if both have one, else by the file's, else by name: ``digits`` of a recorded run, which keeps
+    no sha256 of arrays, is the ``digits`` of a trained one.
+
+    >>> same_data({"name": "digits"}, {"name": "digits", "sha256": "ab"}), same_data({}, {"name": "digits"})
+    (True, None)
+    >>> same_data({"name": "npz:a.npz", "sha256": "a"}, {"name": "npz:b.npz", "sha256": "a"})
+    True
+    >>> same_data({"name": "digits"}, {"name": "mnist"}), same_data({"name": "cifar10:here"}, {"name": "cifar10"})
+    (False, True)
+    """
+    for key in ("sha256", "file_sha256"):
+        if one.get(key) and other.get(key):
+            return bool(one[key] == other[key])
+    if not one.get("name") or not other.get("name"):
+        return None
+    return _place(one) == _place(other)
+
+
+def other_data(runs: Sequence[Run]) -> tuple[Run, Run] | None:
+    """Return the first two runs of one ``data.name`` that are on different data, whose file has changed in between;
+    None where there are none, or nothing says it."""
+    kinds: dict[tuple[object, str], Run] = {}
+    for run in runs:
+        data = run.info.get("data", {})
+        kinds.setdefault((name_of_data(run), json.dumps(data, sort_keys=True)), run)
+    for (one_name, _), one in kinds.items():
+        for (name, _), other in kinds.items():
+            if name == one_name and same_data(one.info.get("data", {}), other.info.get("data", {})) is False:
+                return one, other
+    return None
+
+
+def name_of_data(run: Run) -> str | None:
+    """Return ``data.name`` of a run's settings, of a recorded run what it calls its data; None where it says none."""
+    table = run.info.get("data") if run.is_foreign or run.config is None else run.config.get("data")
+    name = table.get("name") if isinstance(table, Mapping) else None
+    return None if name is None else str(name)
+
+
+def _place(data: Mapping[str, Any]) -> tuple[str, str]:
+    """A data set's kind, and of one's own files where they lie."""
+    kind, _, argument = str(data["name"]).partition(":")
+    if kind in _OWN_FILES:
+        return kind, str(Path(data.get("path") or argument).expanduser().absolute())
+    return (kind, "") if kind in names("data") else (str(data["name"]), "")
