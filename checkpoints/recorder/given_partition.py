@@ -163,14 +163,35 @@ def _rows(client: Any, given: Any) -> np.ndarray:
 
 
 def labels_of(given: Any, held: np.ndarray | None) -> Any:
-    """Return the labels by which a partition counts classes.
+    """Return the labels by which a partition counts classes: those of the data, or the ones given beside data that have
+    no class a sample, as sequences, maps and numbers have none.
+
+    Args:
+        given: ``labels=``; held: the targets of the samples that the partition divides, where the data hold them.
 
     Raises:
-        FedscopeError: others than those of the data.
+        FedscopeError: others than those of the data, or of another number of samples; none for data without classes.
     """
-    if given is None or held is None:
-        return held if given is None else given
-    if not np.array_equal(np.asarray(given), held):
+    if held is None:
+        return given
+    classes = held.ndim == 1 and held.dtype.kind in "iu"
+    if given is None and classes and (not len(held) or held.min() >= 0):
+        return held
+    if given is None:
+        what = "has labels below 0" if classes else f"has shape {list(held.shape)} of {held.dtype}"
+        raise FedscopeError(
+            f"y_train of data= {what}, which is no class a sample, and partition= counts the classes of each client; "
+            "give data=((x_train, y_train), (x_test, y_test)) with labels=, one whole number from 0 a sample, as "
+            f"np.zeros({len(held)}, int) where there are no classes"
+        )
+    own = np.asarray(given)
+    if own.ndim and len(own) != len(held):
+        raise FedscopeError(
+            f"labels= has {len(own):,} entries, and data= {len(held):,} training samples, which partition= divides; "
+            "give one a sample, in their order"
+        )
+    # a label below 0 is one that a criterion ignores, whose class only labels= can say
+    if classes and (own.shape != held.shape or not np.array_equal(own[held >= 0], held[held >= 0])):
         raise FedscopeError(
             "labels= are not y_train of data=, in the same order, so that partition= would name other samples; leave "
             "labels= out, or give the training samples that partition= counts"

@@ -87,7 +87,8 @@ class Recorder:
             data set that differ in their seed alone become one row, mean ± deviation.
         partition: which samples of the training split each client has, by its number, or as a list; for questions about
             clients' own data and the training data of all. With ``labels``, or arrays as ``data``, which hold them.
-        labels: of the training split's samples, whole numbers from 0.
+        labels: of the training split's samples, whole numbers from 0, by which ``partition`` counts classes. Also
+            beside arrays whose targets are no class a sample: of sequences a topic, or 0 for all.
         lora_alpha: of LoRA adapters the α that scales their products by α/r, where the models do not say it; a
             ``PeftModel`` does. Lengths of updates need it.
         base: of adapters the file or folder of the weights that they adapt, so that questions need no ``--base``. The

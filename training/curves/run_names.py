@@ -11,7 +11,7 @@ from typing import Any
 
 from ...checkpoints import Run, real_path
 from ...checkpoints.runs.info import sha256_of
-from ..settings.registry import METHOD_SECTIONS, halves, names
+from ..settings.registry import METHOD_SECTIONS, halves
 
 SEEDS = ("run.seed", "data.seed")
 #: what a run is called of which nobody knows how it was trained

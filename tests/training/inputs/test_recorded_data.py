@@ -286,6 +286,71 @@ def test_labels_of_other_samples_are_caught(here: Path) -> None:
     assert "at the same places the training samples" in said.summary()
 
 
+class Tokens(nn.Module):
+    """What token follows, told from the token alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.table(x)
+        return outputs
+
+
+def sequences() -> tuple[Pair, Pair]:
+    """Of tokens, whose targets are the tokens after them."""
+    x = np.random.default_rng(0).integers(0, 8, (120, 6))
+    y = np.roll(x, -1, axis=1)
+    return (x[:80], y[:80]), (x[80:], y[80:])
+
+
+def test_sequences_as_arrays_have_a_partition_by_labels_given_beside_them(here: Path) -> None:
+    """Numbers are those of a file of these samples with these labels; a topic a sequence, or none."""
+    train, test = sequences()
+    rows = {k: np.arange(80)[np.arange(80) % CLIENTS == k] for k in range(CLIENTS)}
+    draw = np.random.default_rng(1)
+    start, *states = ({"table.weight": draw.normal(size=(8, 8)).astype(np.float32)} for _ in range(CLIENTS + 1))
+    for topics in (np.arange(80) % 4, np.zeros(80, int)):
+        told = []
+        for data in (form("npz", train, test), (train, test)):
+            with Recorder("run", model=Tokens, data=data, partition=rows, labels=topics, force=True) as recorder:
+                recorder.round(start=start, clients=states, global_=states[0])
+            counted = Run.open("run").partition
+            assert counted is not None
+            np.testing.assert_array_equal(
+                counted.label_counts, [np.bincount(topics[own], minlength=topics.max() + 1) for own in rows.values()]
+            )
+            asked: dict[str, Any] = {"rounds": 1, "model": Tokens, "task": "sequences"}
+            split = fedscope.decompose("run", draws="none", split="train", **asked)
+            gains = fedscope.matrix("run", **asked)
+            told.append((split.numbers(), gains.numbers()))
+        assert told[0] == told[1]
+        assert told[0][0]["rounds"][0]["train_bias"] is not None
+
+
+def test_targets_without_classes_need_labels_and_as_many(here: Path) -> None:
+    train, test = sequences()
+    numbers = train[0].astype(np.float32), np.linspace(0, 1, 80, dtype=np.float32)
+    rows: dict[str, Any] = {"partition": {0: range(40), 1: range(40, 80)}}
+    for data in (((train), (test)), (numbers, numbers)):
+        with pytest.raises(
+            FedscopeError, match=r"y_train of data= has shape \[80.* with labels=, .* np\.zeros\(80, int\)"
+        ):
+            Recorder("run", data=data, **rows)
+        with pytest.raises(FedscopeError, match=r"labels= has 70 entries, and data= 80 training samples"):
+            Recorder("run", data=data, labels=np.zeros(70, int), **rows)
+        with pytest.raises(FedscopeError, match=r"labels= has shape \[80, 6\] of int64; give one whole number"):
+            Recorder("run", data=data, labels=train[1], **rows)
+        Recorder("run", data=data, labels=np.zeros(80, int), force=True, **rows).close()
+    ignored = train[0], np.where(np.arange(80) < 5, -100, np.arange(80) % 3)
+    with pytest.raises(FedscopeError, match="y_train of data= has labels below 0, which is no class"):
+        Recorder("run", data=(ignored, ignored), force=True, **rows)
+    Recorder("run", data=(ignored, ignored), labels=np.arange(80) % 3, force=True, **rows).close()
+    with pytest.raises(FedscopeError, match="labels= are not y_train of data="):
+        Recorder("run", data=(ignored, ignored), labels=np.arange(1, 81) % 3, force=True, **rows)
+
+
 def test_labels_that_a_criterion_ignores_are_not_those_of_other_samples(here: Path) -> None:
     """They ended in numpy's own words."""
     train, test = drawn()
