@@ -17,6 +17,7 @@ from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
+from ...evaluation.unlike_buffers import warn_of_averaged
 from ..draws.cohort_draws import CohortDraws
 from ..draws.divergence import distances
 
@@ -88,6 +89,7 @@ def add_up(
         FedscopeError: models that do not fit the module.
     """
     there = {name: model for name, model in recorded.items() if model is not None}
+    warn_of_averaged(cohort.draws[0].buffers, cohort.draws[0].layout.names, cohort.p)
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
     if measured is not None:
         fma = [measured(one) for one in fma]

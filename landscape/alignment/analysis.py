@@ -100,6 +100,7 @@ def align(
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Alignment:
+            from ...evaluation.unlike_buffers import warn_of_averaged
             from .measure_alignment import Aligner, measure_means
             from .several import mean_of
 
@@ -116,6 +117,8 @@ def align(
                     report(done + 1, len(parts))
             if not cohorts:
                 layout = weights[0].layout
+                buffers = {one.name: [w.buffers[one.name] for w in weights] for one in layout.buffers}
+                warn_of_averaged(buffers, layout.names)
                 plain, better = (layout.flatten(mean_of([w.arrays() for w in some])) for some in (weights, aligned))
                 repaired = aligner.repaired(aligned)
                 averages = measure_means(
