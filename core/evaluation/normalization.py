@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..checkpoints import FedscopeError, Model, Weights
+from .calibration_batches import calibration_batches
 from .uint8_images import Inputs
 from .unlike_buffers import Answers, statistics_names, unlike_buffers
 
@@ -29,9 +29,6 @@ POLICIES = ("interpolate", "re-estimate", "keep")
 
 #: samples on which it is tried out whether outputs depend on a buffer
 TRIED = 256
-
-#: samples over which one batch's statistics are taken, about; the batches' are averaged
-BATCH = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +142,8 @@ def statistics_of(module: nn.Module) -> list[_BatchNorm]:
 def re_estimate(module: nn.Module, x: Tensor) -> None:
     """Set a module's running statistics to the mean over batches of ``x`` of what each batch has.
 
-    The batches are of nearly equal size, in the order of ``x``; other layers stay in evaluation mode, so dropout does
-    not act.
+    The batches are those of :func:`~.calibration_batches.calibration_batches`, so that the order of ``x`` makes no
+    difference but that of a draw; other layers stay in evaluation mode, so dropout does not act.
 
     >>> layer = nn.BatchNorm1d(1).eval()
     >>> re_estimate(layer, torch.tensor([[1.0], [3.0]]))
@@ -161,8 +158,11 @@ def re_estimate(module: nn.Module, x: Tensor) -> None:
         layer.train()
     try:
         with torch.no_grad():
-            for batch in torch.tensor_split(x, max(1, ceil(len(x) / BATCH))):
-                module(batch)
+            batches = calibration_batches(len(x))
+            for batch in batches:
+                at = torch.from_numpy(batch).to(x.device)
+                # into an empty one like it, which keeps the channels of a pixel side by side
+                module(x if len(batches) == 1 else torch.index_select(x, 0, at, out=torch.empty_like(x[: len(at)])))
     finally:
         for layer, momentum in zip(layers, before, strict=True):
             layer.momentum = momentum

@@ -21,6 +21,7 @@ from ..checkpoints import Model, Weights
 from ..checkpoints.io.warn_user import warn_user
 from ..results.base import versions
 from ..results.resume import ResumeStore, stored_fingerprint
+from .calibration_batches import batches_settings
 from .evaluator import Evaluator, Together
 from .model_replica import Replica
 from .normalization import Normalization
@@ -259,7 +260,8 @@ def digest(model: Weights) -> str:
 def statistics_identity(normalization: Normalization) -> dict[str, Any]:
     """Identify the source of points' normalization statistics; a part of their :func:`fingerprint`."""
     samples = normalization.calibration
-    return {"normalization": normalization.policy, "calibration": samples and data_identity(samples)}
+    drawn = {} if samples is None else batches_settings(len(samples))
+    return {"normalization": normalization.policy, "calibration": samples and data_identity(samples), **drawn}
 
 
 def data_identity(samples: Samples) -> dict[str, Any]:

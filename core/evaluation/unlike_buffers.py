@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from ..checkpoints import FedscopeError, Layout, Model, Weights
+from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.expected import STATISTICS
 from .recorded_names import name_in_layer
 
@@ -123,3 +124,35 @@ def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     if one.dtype.kind != "f":
         return np.array_equal(one, other)
     return np.allclose(one, other, rtol=4 * float(np.finfo(one.dtype).eps), atol=0.0, equal_nan=True)
+
+
+def warn_of_averaged(
+    models: Mapping[str, Sequence[np.ndarray] | np.ndarray],
+    names: Collection[str],
+    p: Sequence[float] | np.ndarray | None = None,
+) -> None:
+    """Warn where models that are averaged differ in what has no mean: whole numbers, truth values, masks of 0 and 1.
+
+    Counters of one number are no matter, and neither are statistics, which are averaged.
+
+    Args:
+        models: of each buffer by name what each of the models has.
+        names: of all tensors of a model.
+        p: their weights; a model of weight 0 has no part.
+    """
+    for name, rows in models.items():
+        there = range(len(rows)) if p is None else np.flatnonzero(p).tolist()
+        if len(there) < 2 or name.rpartition(".")[2] in STATISTICS:
+            continue
+        first = np.asarray(rows[there[0]])
+        floating = first.dtype.kind == "f"
+        if (not floating and first.size == 1) or (floating and not is_mask(first)):
+            continue
+        others = [np.asarray(rows[k]) for k in there[1:]]
+        if all(_is_same(first, one) for one in others) or (floating and not all(map(is_mask, others))):
+            continue
+        has = "the mean of all, which is no mask" if floating else "that of one of them"
+        warn_user(
+            f"models that are averaged differ in the buffer {name} ({kind_of(first)}), and their average has {has}; if "
+            f"outputs depend on it, {remedy_for(name, names)}"
+        )

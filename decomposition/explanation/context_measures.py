@@ -15,6 +15,7 @@ from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
+from ...evaluation.unlike_buffers import warn_of_averaged
 from ...results import Serializable
 from ..factors.model_outputs import model_outputs
 
@@ -95,6 +96,7 @@ def measure_round(
             batches = len(minibatches(len(samples), *chosen.values()))
             similarity = (number, mean, error if isfinite(error) else None, batches)
     others = {f"client-{k}": clients.row(row) for row, k in enumerate(ids.tolist())}
+    warn_of_averaged(clients.buffers, clients.layout.names, round_.weights)
     average = weighted_mean(clients, round_.weights)
     compared = [("average", average if measured is None else measured(average), others)]
     if {"averaged", "global"} <= set(round_.models):

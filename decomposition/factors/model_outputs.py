@@ -17,6 +17,7 @@ from ...evaluation.device import CPU, Compute
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
+from ...evaluation.unlike_buffers import warn_of_averaged
 from ..draws.cohort_draws import CohortDraws
 from ..draws.divergence import distances
 
@@ -94,6 +95,7 @@ def add_up(
                 f"{len(model)} {name} models are given for the {cohort.count} draws of round {cohort.round}: give one, "
                 "or one a draw"
             )
+    warn_of_averaged(cohort.draws[0].buffers, cohort.draws[0].layout.names, cohort.p)
     fma = [weighted_mean(draw, cohort.p) for draw in cohort.draws]
     if measured is not None:
         fma = [measured(one) for one in fma]

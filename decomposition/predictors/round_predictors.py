@@ -14,6 +14,7 @@ from ...checkpoints.models.weights import taking_part
 from ...evaluation.evaluator import Evaluator, load_into
 from ...evaluation.memory import return_freed_memory
 from ...evaluation.model_replica import Replica
+from ...evaluation.unlike_buffers import warn_of_averaged
 from ..adapters.inner_products import differences
 from ..reaggregation.conflicts import sign_conflict
 from ..updates.adapter_products import adapter_products
@@ -61,6 +62,7 @@ def predicted_round(
     nexts = [(i, (i + 1) % count) for i in range(count if count > 2 else 1)]
     with np.errstate(over="ignore", invalid="ignore"):  # of clients that diverged
         mean = weighted_mean(clients, p)
+    warn_of_averaged(clients.buffers, clients.layout.names, p)
     halves = np.full(2, 0.5)
 
     def form(k: int, replica: Replica) -> None:

@@ -199,6 +199,7 @@ def measure_averages(
         FedscopeError: as :func:`average_subsets`.
     """
     from ...evaluation.evaluator import Evaluator
+    from ...evaluation.unlike_buffers import warn_of_averaged
 
     count = len(clients)
     shares = np.asarray(shares, dtype=np.float64)
@@ -209,6 +210,7 @@ def measure_averages(
     difference = evaluator.layout.difference(clients.layout)
     if difference is not None:
         raise FedscopeError(f"the clients do not fit the module: {difference}")
+    warn_of_averaged(clients.buffers, clients.layout.names)
     rows = [clients.row(k) for k in range(count)]
     chosen = [choose(count, m, subsets, np.random.default_rng([*seed, m])) for m in sizes]
     every = [members for own in chosen for members in own]

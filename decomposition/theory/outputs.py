@@ -22,6 +22,7 @@ from ...evaluation.module_copy import copy_module
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import require_classes
 from ...evaluation.uint8_images import in_batches
+from ...evaluation.unlike_buffers import warn_of_averaged
 from ...evaluation.validation import refuse_shapeless, try_out
 from ..draws.cohort_draws import P_TOLERANCE, CohortDraws
 from ..factors.model_outputs import CHUNK, stream_outputs
@@ -252,6 +253,7 @@ def _refuse_unfit(module: nn.Module, clients: Weights, p: np.ndarray, round: int
 
 def _mean(clients: Weights, p: np.ndarray) -> Weights:
     """w_FMA in float64, not rounded to the layout's dtype: the first-order terms cancel about no other centre."""
+    warn_of_averaged(clients.buffers, clients.layout.names, p)
     parameters = np.zeros(clients.parameters.shape[1])
     with np.errstate(invalid="ignore", over="ignore"):  # of clients that diverged; their round is said to be left out
         for weight, row in zip(p, clients.parameters, strict=True):

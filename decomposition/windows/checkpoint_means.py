@@ -30,6 +30,7 @@ from ...checkpoints.io.errors import format_size
 from ...checkpoints.rounds.disk_matrix import cut
 from ...evaluation.device import Compute, run_in_workers
 from ...evaluation.samples import Samples
+from ...evaluation.unlike_buffers import warn_of_averaged
 from ...training.local.cohort_storage import put_aside
 from ...training.methods.shared.checkpoint_weights import checkpoint_weights
 from ..matrix.losses import losses_at
@@ -223,6 +224,7 @@ def mean_models(
             means[:, where] = values
 
     order = form_means(checkpoints, shares, keep, progress, look)
+    warn_of_averaged(checkpoints.buffers, layout.names)
     only_buffers = Weights(layout, np.empty((count, 0), layout.dtype), checkpoints.buffers)
     averaged = [weighted_mean(only_buffers, own, integer_from=int(own.argmax())).buffers for own in shares]
     names = [entry.name for entry in layout.buffers]

@@ -19,6 +19,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, client_rounds, identity, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address, refuse_own_starts
+from ...evaluation.calibration_batches import batches_settings
 from ...training.inputs.models import ModelLike, as_list, load_into_same, names_of, resolve_models
 from ..run_alone import is_run
 from .result import Alignment, label_of_repaired, model_suffixes
@@ -83,6 +84,8 @@ def align(
     parts = cohorts or [("", given)]
 
     def prepare() -> SettingsAndCompute[Alignment]:
+        from ...evaluation.normalization import statistics_of
+
         first = resolve_models(parts[0][1], source)
         calibration = calibration_samples(first.dataset, first.samples, source)
         settings = {
@@ -94,9 +97,11 @@ def align(
             **({"run": [identity(first.runs[0], [int(word) for word, _ in parts])]} if cohorts else {}),
             "calibration_samples": len(calibration),
             "calibration_split": calibration.split,
+            **(batches_settings(len(calibration)) if not cohorts and statistics_of(first.module) else {}),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Alignment:
+            from ...evaluation.unlike_buffers import warn_of_averaged
             from .measure_alignment import Aligner, measure_means
             from .several import mean_of
 
@@ -113,6 +118,8 @@ def align(
                     report(done + 1, len(parts))
             if not cohorts:
                 layout = weights[0].layout
+                buffers = {one.name: [w.buffers[one.name] for w in weights] for one in layout.buffers}
+                warn_of_averaged(buffers, layout.names)
                 plain, better = (layout.flatten(mean_of([w.arrays() for w in some])) for some in (weights, aligned))
                 repaired = aligner.repaired(aligned)
                 averages = measure_means(

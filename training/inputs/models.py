@@ -23,6 +23,7 @@ from ...checkpoints.models.stored_weights import RecentWeights, StoredWeights
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
+from ...evaluation.calibration_batches import batches_settings
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike, told_by
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named, dataset_asked
@@ -498,4 +499,5 @@ def calibration_settings(posed: ResolvedModels, source: EvaluationConfig, normal
     samples = calibration_of(posed, source, normalization)
     if samples is None:
         return {}
-    return {"calibration_samples": len(samples), "calibration_seed": source.seed if source.limit else None}
+    seed = source.seed if source.limit else None
+    return {"calibration_samples": len(samples), "calibration_seed": seed, **batches_settings(len(samples))}

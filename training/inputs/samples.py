@@ -12,7 +12,8 @@ from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
 from ...checkpoints.models.adapters import settings_of_run
-from ...checkpoints.models.factor_names import about_adapters, alphas_in
+from ...checkpoints.models.expected import STATISTICS
+from ...checkpoints.models.factor_names import about_adapters
 from ...checkpoints.models.wrappers import unwrap
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike_runs
 from .any_model import any_model
@@ -265,8 +266,11 @@ def averaged_statistics(runs: Sequence[Run], *measured: MeasuredStatistics | Non
 
 def averaged_buffers(layout: Layout) -> dict[str, Any]:
     """Return the same of averages of models of a layout."""
-    alphas = alphas_in({entry.name: entry.shape for entry in layout.entries})
-    kept = [entry for entry in layout.buffers if entry.dtype.startswith("float") and entry.name not in alphas]
+    kept = [
+        entry
+        for entry in layout.buffers
+        if entry.dtype.startswith("float") and entry.name.rpartition(".")[2] in STATISTICS
+    ]
     return {"normalization_policy": "averaged"} if kept else {}
 
 

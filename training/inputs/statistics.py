@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig, refuse_unknown_choice
+from ...evaluation.calibration_batches import batches_settings
 from .samples import limit_samples
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def statistics_settings(source: EvaluationConfig, normalization: str) -> dict[st
         "normalization": normalization,
         "calibration_limit": source.limit or CALIBRATION,
         "calibration_seed": source.seed,
+        **batches_settings(source.limit or CALIBRATION),
     }
 
 

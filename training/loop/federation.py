@@ -15,6 +15,7 @@ from ...checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.rounds.drift import drift_of
 from ...evaluation.uint8_images import Inputs
+from ...evaluation.unlike_buffers import warn_of_averaged
 from ..build import ModelInfo, model_info
 from ..config.config import Config
 from ..data.dataset import Dataset
@@ -321,6 +322,7 @@ class Federation:
         else:
             server = position.server
         if first:
+            warn_of_averaged(clients.buffers, clients.layout.names, cohort.p)
             mean = weighted_mean(clients, cohort.p, integer_from=int(cohort.samples.argmax()))
             found = self._average(kept, t, mean, history)
             if found.weights is None:  # as without the average, to the last bit
@@ -336,6 +338,9 @@ class Federation:
         global_ = self._settled(made, position.start)
         found = self._average(kept, t, global_, history)
         averaged = None if found.weights is None else self.facts.settled(found.weights, position.start)
+        if found.weights is not None:  # over rounds
+            both = {name: (own, global_.buffers[name]) for name, own in position.start.buffers.items()}
+            warn_of_averaged(both, clients.layout.names)
         return global_, averaged, served, found.state, global_
 
     def _settled(self, made: Weights, start: Weights) -> Weights:
@@ -360,6 +365,7 @@ def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, 
     no_parameters = np.empty((len(clients), 0), clients.layout.dtype)
     only_buffers = Weights(clients.layout, no_parameters, clients.buffers)
     p, largest = (cohort.p, cohort.samples) if served.p is None else (served.p, served.p)
+    warn_of_averaged(clients.buffers, clients.layout.names, p)
     return weighted_mean(only_buffers, p, integer_from=int(largest.argmax())).buffers
 
 

@@ -5,6 +5,7 @@ The reference is a loop in plain torch, in float64: its own forward pass, its ow
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import re
@@ -17,6 +18,7 @@ import torch
 from random_models import random_samples
 from torch import Tensor, nn
 
+from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import (
     FedscopeError,
     Layout,
@@ -30,6 +32,8 @@ from fedscope.checkpoints import (
 )
 from fedscope.cli.main import run
 from fedscope.evaluation.device import Compute
+from fedscope.evaluation.normalization import Normalization, re_estimate
+from fedscope.evaluation.resumable import statistics_identity
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape import (
     Line,
@@ -48,6 +52,7 @@ from fedscope.landscape import (
     through_models,
 )
 from fedscope.training import load_data
+from fedscope.training.inputs.statistics import statistics_settings
 
 POLICIES = ("interpolate", "re-estimate", "keep")
 Statistics = dict[str, Tensor]
@@ -89,12 +94,13 @@ def forward(state: Statistics, x: Tensor, measured: Statistics | None = None) ->
 
 
 def re_estimated(state: Statistics, calibration: Samples) -> Statistics:
-    """The state with the mean over batches of 500 or a little fewer of what each batch has."""
+    """The state with the mean over random batches of 500 or a little fewer of what each batch has."""
     count = -(-len(calibration) // 500)
+    order = np.random.default_rng(0).permutation(len(calibration)) if count > 1 else np.arange(len(calibration))
     every: list[Statistics] = []
-    for batch in torch.tensor_split(calibration.x, count):
+    for batch in np.array_split(order, count):
         every.append({})
-        forward(state, batch, every[-1])
+        forward(state, calibration.x[torch.from_numpy(batch)], every[-1])
     return {**state, **{name: sum(one[name] for one in every) / count for name in every[0]}}  # type: ignore[dict-item]
 
 
@@ -346,3 +352,45 @@ def test_figures_say_whose_statistics_they_show(policy: str, models: list[Model]
         said = " ".join(text.get_text() for text in figure.texts)
         assert f"normalization statistics {words}" in said
     assert f"normalization statistics {told[0]}" in planes[0].page()
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_re_estimated_statistics_are_of_all_classes_whatever_the_order_of_samples(images: bool) -> None:
+    """Of data in the order of classes, as folders have them, each batch had the variance within a class."""
+    draw, classes = np.random.default_rng(0), 10
+    labels = np.sort(draw.integers(0, classes, 4000))
+    shape = (classes, 2, 2) if images else (classes,)
+    noise = draw.standard_normal((4000, *shape))
+    x = torch.tensor(noise + 6 * np.eye(classes)[labels].reshape(4000, classes, *[1] * (len(shape) - 1))).float()
+    x = x.contiguous(memory_format=torch.channels_last) if images else x
+    kind = nn.BatchNorm2d if images else nn.BatchNorm1d
+    layers = nn.Sequential(kind(classes), nn.Tanh(), kind(classes)).eval()
+    found = []
+    for given in (x, x[torch.randperm(4000, generator=torch.Generator().manual_seed(1))]):
+        net = copy.deepcopy(layers)
+        re_estimate(net, given)
+        found.append(net)
+    over = (0, 2, 3) if images else 0
+    for net in found:  # the first layer's inputs do not depend on statistics: they are those of all samples
+        torch.testing.assert_close(net[0].running_mean, x.mean(over), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(net[0].running_var, x.var(over), rtol=0.02, atol=0.0)
+        assert net[0].momentum == layers[0].momentum
+        assert not net[0].training
+    torch.testing.assert_close(found[0][2].running_var, found[1][2].running_var, rtol=0.03, atol=0.0)
+
+
+def test_one_batch_is_taken_as_it_is_and_several_are_another_question() -> None:
+    """Stored results of several batches in the order of the file are not mixed with these."""
+    x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0))
+    net = nn.Sequential(nn.BatchNorm1d(3)).eval()
+    re_estimate(net, x)
+    expected = nn.BatchNorm1d(3, momentum=None)
+    expected(x)
+    for name, values in net[0].state_dict().items():
+        assert torch.equal(values, expected.state_dict()[name])
+    for samples, several in ((CALIBRATION.limit(500), False), (CALIBRATION, True)):
+        policy = Normalization("re-estimate", samples.x, samples)
+        assert ("calibration_batches" in statistics_identity(policy)) == several
+        source = EvaluationConfig.of("test", {"limit": len(samples)})
+        assert ("calibration_batches" in statistics_settings(source, "re-estimate")) == several
+    assert statistics_settings(source, "averaged") == {}
