@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ...plotting.style import describe_alignment, describe_statistics
+from ...plotting.style import describe_alignment, describe_errors, describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ..planes.summary import align_findings, precision_words
@@ -111,7 +111,7 @@ class LayerLine(ArrayResult):
         named = f"loss barrier between {self.ends[0]} and {self.ends[1]}"
         broken = int(np.count_nonzero(~np.isfinite(self.loss)))
         words = f"{named}: {self._barriers()}"
-        words += error_words(words)
+        words += describe_errors(words, "samples")
         if gaps := coverage_words(self.beta):
             words += f"; {gaps}"
         if broken:
@@ -198,12 +198,3 @@ def plus_minus(stderr: float | None) -> str:
     (' ± 0.021', '')
     """
     return f" ± {stderr:.2g}" if stderr is not None and stderr > 0 else ""
-
-
-def error_words(sentence: str) -> str:
-    """Say what the ± of a sentence is, behind it; "" where it has none.
-
-    >>> error_words("barrier 0.4 ± 0.1"), error_words("barrier 0.4")
-    ('; ± one standard error over samples', '')
-    """
-    return "; ± one standard error over samples" if " ± " in sentence else ""
