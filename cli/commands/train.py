@@ -387,6 +387,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
     over = f", {spread} over the last {count} rounds" if count > 1 else ""
     if over and (ended := measured.stale_at(measure_of(name))) is not None:  # of a loss that is no number any more
         over = f"{over} with a number, to round {ended}"
+    over += " (mean ± deviation)" if over else ""
     rounds = "round" if so_far == "1" else "rounds"
     with whole:
         say(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")

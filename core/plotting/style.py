@@ -272,6 +272,15 @@ def _describe_policy(attrs: Mapping[str, Any], policy: str) -> str:
     return "normalization statistics interpolated" if policy == "interpolate" else ""
 
 
+def describe_errors(sentence: str, over: str) -> str:
+    """Say what the ± of a sentence is, to stand behind it; nothing where it has none.
+
+    >>> describe_errors("barrier 0.4 ± 0.1", "samples"), describe_errors("barrier 0.4", "samples")
+    ('; ± one standard error over samples', '')
+    """
+    return f"; ± one standard error over {over}" if " ± " in sentence else ""
+
+
 def describe_alignment(attrs: Mapping[str, Any], first: str) -> str:
     """Describe the order into which the units of a result's models were brought before; nothing where they stay.
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
+from ...plotting.style import describe_errors
 from ...results import ArrayResult, Collection, Serializable, along, pad_cohorts
 from ...results.arrays import Variable
 
@@ -151,6 +152,7 @@ class ClientCKA(ArrayResult):
             sentence += f" (there {ends})"
         if math.isfinite(last.mean_global):
             sentence += f"; with global {cka_text(last.mean_global, last.mean_global_stderr)}"
+        sentence += describe_errors(sentence, "minibatches")
         for round_ in self.rounds:
             if round_.undefined:
                 who = f"client{'s' if len(round_.undefined) > 1 else ''} {list_few(round_.undefined)}"

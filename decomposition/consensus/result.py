@@ -195,6 +195,7 @@ class Consensus(TableResult):
         points = " points" if unit else ""
         spread = f" ± {error:.2g}" if isfinite(error) else ""
         than = f"{abs(gain):.3g}{spread}{points} {'less' if gain >= 0 else 'more'}" if isfinite(gain) else "not finite"
+        than += ", one standard error over samples" if spread else ""
         return f"{what} of their merged model {merged:.3g}{unit}, of the nodes {nodes:.3g}{unit} on average ({than})"
 
     def findings(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...plotting.style import describe_errors
 from ...results import Table, TableResult, columns_of, group_rows
 from .layer_rows import LAYER_ROUND_FIELDS, LayerFactors, RoundLayerFactors
 from .rows import FactorRow
@@ -152,7 +153,8 @@ def _sentence(run: RunLayerFactors) -> str:
     )
     known = [cell for cell in parts if np.isfinite(cell.row("locality").value or np.nan)]
     if not parts:
-        return f"{run.run}{which}, round {last.round}: locality of {together}"
+        sentence = f"{run.run}{which}, round {last.round}: locality of {together}"
+        return sentence + describe_errors(sentence, "draws")
     if len(parts) == 1:
         said = f"locality {_locality(parts[0])} with {parts[0].layer} averaged alone"
     elif not known:
@@ -163,7 +165,8 @@ def _sentence(run: RunLayerFactors) -> str:
     else:
         most = max(known, key=lambda cell: abs(cell.row("locality").value or 0.0))
         said = f"locality is carried most by {most.layer}, {_locality(most)} when it is averaged alone"
-    return f"{run.run}{which}, round {last.round}: {said}; {together}"
+    sentence = f"{run.run}{which}, round {last.round}: {said}; {together}"
+    return sentence + describe_errors(sentence, "draws")
 
 
 def _locality(cell: LayerFactors) -> str:

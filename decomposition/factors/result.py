@@ -7,6 +7,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
 from ...checkpoints import FedscopeError
+from ...plotting.style import describe_errors
 from ...results import Table, TableResult, columns_of, group_rows, optional_int
 from ...training.curves.run_curve import ErrorCurve
 from ..draws.cohort_draws import RECORDED
@@ -57,10 +58,9 @@ class RunFactors:
         parts = [bias, *(f"{factor} {shown(factor)}{' (0 by construction)' * (factor in fixed)}" for factor in known)]
         closure = last.row("closure_error").value or 0.0
         which = "" if self.model == "global" else f", {self.model}"
-        return (
-            f"{self.run}{which}, round {last.round}: {', '.join(parts)} = loss {shown('fma_loss')} "
-            f"(closes to {closure:.0e})" + self._steps(last) + _without_samples(last)
-        )
+        said = f"{self.run}{which}, round {last.round}: {', '.join(parts)} = loss {shown('fma_loss')}"
+        errors = describe_errors(said, "draws")
+        return f"{said} (closes to {closure:.0e}){errors}{self._steps(last)}{_without_samples(last)}"
 
     def _steps(self, last: RoundFactors) -> str:
         """Describe what the servers' steps in the window of an average over rounds add to the average of its clients;

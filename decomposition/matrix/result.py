@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ...checkpoints.io.errors import list_few
+from ...plotting.style import describe_errors
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from .sure import is_sure
 
@@ -263,7 +264,8 @@ def _sentence(run: str, one: RoundMatrix) -> str:
     else:
         word, most = "most", _shown(one, abs(gain), stderr)
     worst = f", {word} for client {least.client} ({most})" if home.measured > 1 else ""
-    return f"{worse}; {mean}{worst}; {test}{left_out(one)}"
+    errors = describe_errors(f"{mean}{worst}", "clients, and for one client over its samples")
+    return f"{worse}; {mean}{worst}; {test}{errors}{left_out(one)}"
 
 
 def left_out(one: RoundMatrix) -> str:

@@ -274,9 +274,10 @@ class Reaggregation(TableResult):
         spread = [f"loss ± {row.loss_stderr:.2g}"] if row.loss_stderr is not None else []
         if row.error_stderr is not None and not isnan(row.error_stderr):
             spread.append(f"error ± {100 * row.error_stderr:.2g} %")
+        told = ", ".join([*spread, *(["one standard error"] if spread else [])])
         return (
             f"{row.model}: the mean over {row.clients} clients, 1/{row.clients} each, of the loss of each one's model, "
-            f"which has its own {kept}, on the {self.attrs['split']} data ({', '.join(spread)} over clients); in the "
+            f"which has its own {kept}, on the {self.attrs['split']} data ({told} over clients); in the "
             f"file {kept} has the clients' mean"
         )
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...plotting.style import describe_alignment
+from ...plotting.style import describe_alignment, describe_errors
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from ..draws.divergence import diverged_words
 
@@ -122,11 +122,12 @@ class RoundSubsets(Serializable):
             return f"{begin}a cohort of one client, so nothing is averaged; {what} {shown(0)}{broken}"
         of = "a single client" if first == 1 else f"averages of {first}"
         if len(self.sizes) == 1:
-            return f"{begin}{what} of {of} {shown(0)}{broken}"
+            return f"{begin}{what} of {of} {shown(0)}{describe_errors(shown(0), 'subsets')}{broken}"
         last_of = f"the average of all {last}" if last == self.clients else f"averages of {last}"
         enough = self.enough()
         when = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
-        return f"{begin}{what} of {of} {shown(0)}, of {last_of} {shown(-1)}{when}{broken}"
+        said = f"{what} of {of} {shown(0)}, of {last_of} {shown(-1)}"
+        return f"{begin}{said}{when}{describe_errors(said, 'subsets')}{broken}"
 
 
 @dataclass(frozen=True)
@@ -257,11 +258,11 @@ def _of_clients(group: Sequence[RoundSubsets]) -> str:
     begin = f"{one.run}, round {one.round}, on the data of each of {len(group)} clients: {measure} of "
     of = "a single client" if first == 1 else f"averages of {first}"
     if len(one.sizes) == 1:
-        return f"{begin}{of} {shown(ends[:, 0])}, mean over clients"
+        return f"{begin}{of} {shown(ends[:, 0])}, mean ± standard error over clients"
     last_of = f"the average of all {last}" if last == one.clients else f"averages of {last}"
     better = int((ends[:, 1] < ends[:, 0]).sum())
     diverged = diverged_words(one.diverged, one.round)
     return (
-        f"{begin}{of} {shown(ends[:, 0])}, of {last_of} {shown(ends[:, 1])}, means over clients; on the data of "
-        f"{better} of them the latter is less{f'; {diverged}' if diverged else ''}"
+        f"{begin}{of} {shown(ends[:, 0])}, of {last_of} {shown(ends[:, 1])}, means ± standard errors over clients; on "
+        f"the data of {better} of them the latter is less{f'; {diverged}' if diverged else ''}"
     )

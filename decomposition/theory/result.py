@@ -182,8 +182,8 @@ class Theory(TableResult):
         else:
             ratios = [one.ratio for one in counting if one.ratio is not None]
             first = (
-                f"gap against Δ² over {slope.points} rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (dependent "
-                f"rounds), gap/Δ² {min(ratios):.2g} to {max(ratios):.2g}"
+                f"gap against Δ² over {slope.points} rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (one "
+                f"standard error, of dependent rounds), gap/Δ² {min(ratios):.2g} to {max(ratios):.2g}"
             )
         parts = [", ".join([first, *(f"{count} left out ({why})" for why, count in left_out(self.rounds).items())])]
         for round_, path in self.shrunk.items():

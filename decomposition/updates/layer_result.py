@@ -7,6 +7,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from typing import Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError
+from ...plotting.style import describe_errors
 from ...results import Table, TableResult, columns_of
 from ...results.layer_cells import LayerCells
 from .layers import LayerRow
@@ -59,6 +60,7 @@ class LayerUpdates(LayerCells, TableResult):
         *parts, whole = self.cells[-len(self.layers) :]
         together = f"all layers together {_cosine(whole)}, {_kept(whole)}"
         sentence = f"{self.run}, round {whole.round}: {self._least(parts)}{together}"
+        sentence += describe_errors(sentence, "clients")
         lost = [f"{cell.diverged} in {cell.layer}" for cell in parts or [whole] if cell.diverged]
         if lost:
             shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")

@@ -16,6 +16,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few, spans
 from ...checkpoints.io.untrusted import regular
+from ...plotting.style import describe_errors
 from ...results import ArrayResult, Collection, along, pad_cohorts
 from ...results.arrays import Variable
 from ...results.csv_cells import cell
@@ -122,6 +123,7 @@ class ClientUpdates(ArrayResult):
             f"{self.run}: mean cosine between updates {cosines}; of their mean length the mean update keeps {kept} "
             f"(orthogonal ones: {across})"
         )
+        sentence += describe_errors(sentence, "clients")
         for round_ in self.rounds:
             if round_.unmoved:
                 has = "have" if len(round_.unmoved) > 1 else "has"

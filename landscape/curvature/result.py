@@ -271,7 +271,7 @@ class Sharpness(TableResult):
             elif model.place == ALL:
                 sentences += [model.sentence(), self._distance(model)]
         spread = any(one.name in SPREAD and one.stderr is not None for _, one in self.measures())
-        about = "± behind a trace and a mean rise: one standard error over the random vectors and directions drawn"
+        about = "± one standard error over the random directions drawn"
         return "\n".join([*sentences, *([about] if spread else []), *([self.frozen] if self.frozen else [])])
 
     def _by_layer(self, whole: Curvature) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from ...plotting.style import describe_alignment, describe_statistics
+from ...plotting.style import describe_alignment, describe_errors, describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
 from ..planes.summary import align_findings, precision_words
@@ -111,6 +111,7 @@ class LayerLine(ArrayResult):
         named = f"loss barrier between {self.ends[0]} and {self.ends[1]}"
         broken = int(np.count_nonzero(~np.isfinite(self.loss)))
         words = f"{named}: {self._barriers()}"
+        words += describe_errors(words, "samples")
         if gaps := coverage_words(self.beta):
             words += f"; {gaps}"
         if broken:

@@ -297,7 +297,9 @@ class _LayerLines:
             ]
         )
         loss, error = visits.loss[0, where], visits.error[0, where]
-        barriers = np.array([[barrier_of(self.beta, curve) for curve in curves] for curves in loss])
+        barriers = np.array(
+            [[barrier_of(self.beta, curve, self.evaluator.layout.dtype) for curve in curves] for curves in loss]
+        )
         (precise,) = precision_errors(module, self.evaluator, self.form, visits.loss[:, :2])
         return LayerLine(
             ends=(self.pair[0].label, self.pair[1].label),

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import spans
-from ...plotting.style import describe_alignment, describe_statistics
+from ...plotting.style import describe_alignment, describe_errors, describe_statistics
 from ...results import Table, TableResult, columns_of
 from ...results.layer_cells import LayerCells
 from ..planes.summary import align_findings, precision_words
@@ -71,6 +71,7 @@ class LayerRounds(LayerCells, TableResult):
         """Say in a sentence which layer carries the barrier, and what was left out."""
         when = f"round{'' if len(self.rounds) == 1 else 's'} {spans(self.rounds)}"
         sentence = f"{self.run}, {when}: loss barrier between {self.ends[0]} and {self.ends[1]}: {self._barriers()}"
+        sentence += describe_errors(sentence, "samples")
         if gaps := coverage_words(self.beta):
             sentence += f"; {gaps}"
         if self.is_measured and (broken := sum(cell.barrier is None for cell in self.cells)):

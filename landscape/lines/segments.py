@@ -187,7 +187,7 @@ class _Segments:
             values[:, self.own].reshape(sets, -1, 2).swapaxes(0, 1).reshape(-1, 2) if self.own else curve[:, self.at]
             for values, curve in zip((visits.loss, visits.error), curves, strict=True)
         )
-        barriers = [barrier_of(self.beta, curve) for curve in loss]
+        barriers = [barrier_of(self.beta, curve, self.evaluator.layout.dtype) for curve in loss]
         ends_at = [pair * len(self.beta) + point for pair in range(len(self.pairs)) for point in self.at]
         precise = precision_errors(
             module, self.evaluator, lambda i, r: self.form(ends_at[i], r), visits.loss[:, ends_at]

@@ -40,6 +40,7 @@ def test_a_run_is_its_rounds_in_one_file_and_one_figure(runs: Path, said: Any) -
     mean = f"{first.mean:.3g} ± {first.mean_stderr:.1g} in round 1, {last.mean:.3g} ± "
     assert words.startswith(f"ima, output: mean CKA between clients {mean}")
     assert f"with global {last.mean_global:.3g}" in words
+    assert "; ± one standard error over minibatches\n" in words
     assert (made.attrs["split"], made.attrs["samples"], made.attrs["batches"]) == ("test", 360, 8)
     assert "addresses" not in made.attrs
     # the same again is read back, another is not overwritten

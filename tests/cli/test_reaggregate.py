@@ -148,7 +148,7 @@ def test_a_server_by_layer_as_a_user_gives_it(runs: Path, capsys: pytest.Capture
         f"{label}: the mean over 4 clients, 1/4 each, of the loss of each one's model, which has its own head, on the "
         "test data (loss ± "
     ) in words
-    assert "in the file head has the clients' mean" in words
+    assert ", one standard error over clients); in the file head has the clients' mean" in words
     assert "fedadam keeps m, v and starts here with an empty state" in words
     # the others are the run's own server's, or --server's; without layers of their own there are no clients
     words = said(capsys, "runs/adam@3", "--layers", "head=fma", "--from-state", "--out", "own")

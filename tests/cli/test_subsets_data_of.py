@@ -102,7 +102,7 @@ def test_clients_have_rows_of_their_own(runs: Path, said: Callable[..., str]) ->
     better = sum(b < a for a, b in zip(single, whole, strict=True))
     assert words.startswith("fma, round 2, on the data of each of 3 clients: error of a single client ")
     assert f"of the average of all 3 {100 * np.mean(whole):.3g} ± " in words
-    assert f"means over clients; on the data of {better} of them the latter is less\n" in words
+    assert f"means ± standard errors over clients; on the data of {better} of them the latter is less\n" in words
     with Path("s.subsets.csv").open() as file:
         assert {row["place"] for row in csv.DictReader(file)} == {f"client-{k}" for k in ids}
 

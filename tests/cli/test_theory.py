@@ -56,7 +56,7 @@ def test_a_run_gives_a_table_and_a_figure(runs: Path, said: Callable[..., str]) 
     slope, found = made.slope, made.correlation(4, "replay_variance")
     assert slope is not None
     assert found is not None
-    assert f"gap against Δ² over 4 rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (dependent" in lines[0]
+    assert f"gap against Δ² over 4 rounds, slope {slope.value:.2f} ± {slope.stderr:.2f} (one standard error" in lines[0]
     assert "clients of round 4 shrunk 64-fold" in lines[0]
     assert lines[1].startswith("fma@4, Theorem 2, 4 clients, n_k 10, Gaussian-process variance with equation 3 (the ")
     assert lines[2].startswith("fma@4, Theorem 2, replay variance with equation 3 (the theorem) r = ")

@@ -294,13 +294,13 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
     one = Consensus((MeasuredRound(row("ring", 40)),), attrs)
     assert one.summary() == (
         "ring, round 40: 16 nodes, consensus distance 0.5 (25 % of the mean's way) before mixing, 0.25 after it; test "
-        "error of their merged model 5 %, of the nodes 10 % on average (5 ± 0.4 points less); mixing as given leaves "
-        "1e-05 % of the next starts unexplained at most"
+        "error of their merged model 5 %, of the nodes 10 % on average (5 ± 0.4 points less, one standard "
+        "error over samples); mixing as given leaves 1e-05 % of the next starts unexplained at most"
     )
     silent = row("ring", 41, after=None, mixing="unknown", residual=None, error_gain=-0.01)
     both = Consensus((*one.rounds, MeasuredRound(silent, why="nobody says it")), attrs)
     assert "0.5 (25 % of the mean's way) before mixing, after it not known" in both.summary()
-    assert "(1 ± 0.4 points more); it is better in 1 of 2 rounds" in both.summary()
+    assert "(1 ± 0.4 points more, one standard error over samples); it is better in 1 of 2 rounds" in both.summary()
     broken = MeasuredRound(row("ring", 39, error_gain=np.nan, error_gain_stderr=np.nan))
     three = Consensus((broken, *both.rounds), attrs).summary()
     assert "it is better in 1 of 3 rounds; round 39 is not finite; mixing" in three
@@ -311,7 +311,7 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
     lost = Consensus((MeasuredRound(silent, why="nobody says it"),), attrs)
     assert "mixing not known in round 41: nobody says it" in lost.summary()
     regression = row("ring", 1, merged_error=np.nan, nodes_error=np.nan, error_gain=np.nan, error_gain_stderr=np.nan)
-    assert "test loss of their merged model 0.2, of the nodes 0.4 on average (0.2 ± 0.01 less)" in (
+    assert "test loss of their merged model 0.2, of the nodes 0.4 on average (0.2 ± 0.01 less, one standard error" in (
         Consensus((MeasuredRound(regression),), attrs).summary()
     )
     with pytest.raises(FedscopeError, match=r"round 40 of ring is there twice"):

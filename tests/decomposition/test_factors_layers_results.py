@@ -42,7 +42,7 @@ def example(layers: int = 3, rounds: int = 1, runs: int = 1, error: float | None
 def test_a_sentence_names_the_layer_that_carries_the_locality() -> None:
     together = (
         "all layers together -0.5 ± 0.001: from loss 0.8 of averaged outputs to 0.3 of averaged weights (closes to "
-        "2e-15)"
+        "2e-15); ± one standard error over draws"
     )
     assert example().summary() == (
         "run0, round 1: locality is carried most by blocks.3.conv, -0.3 ± 0.001 when it is averaged alone; " + together

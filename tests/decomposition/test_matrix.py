@@ -248,7 +248,8 @@ def test_the_sentence_says_for_how_many_the_average_is_worse_at_home() -> None:
     assert said == (
         "ima, round 4: on their own data the global model has a larger error than the client's own model for 2 of 3 "
         "clients (1 of them by more than two standard errors); there it loses 3.67 ± 8.8 points on average over "
-        "clients, most for client 1 (20 ± 1 points); test error 50 %, of a client's model 50 % on average"
+        "clients, most for client 1 (20 ± 1 points); test error 50 %, of a client's model 50 % on average; ± one "
+        "standard error over clients, and for one client over its samples"
     )
     without = Matrix("ima", (made(0.1, 0.3, error=False),)).summary()
     assert "has a larger loss than the client's own model for 0 of 2 clients" in without
@@ -268,9 +269,7 @@ def test_a_client_that_diverged_is_no_gain_of_the_average(lost: float | None) ->
     said = Matrix("ima", (broken := replace(whole, cells=cells),)).summary()
     assert "larger error than the client's own model for 1 of 2 clients" in said
     assert "there it loses 5 ± 15 points on average over clients, most for client 1" in said
-    assert said.endswith(
-        "of a client's model 50 % on average; left out, because the own model has no finite loss: client 2"
-    )
+    assert said.endswith("over its samples; left out, because the own model has no finite loss: client 2")
     assert "no gain: client 2, whose own model has no finite loss" in shown(Matrix("ima", (broken,)).figure())
     assert "left out" not in Matrix("ima", (whole,)).summary()
     found = Matrix("ima", (broken, whole)).numbers()["rounds"]

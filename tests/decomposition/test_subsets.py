@@ -439,3 +439,15 @@ def test_the_loss_on_all_that_members_hold_of_a_recorded_run(tmp_path: Path) -> 
             value.copy_(sum(n * net.get_parameter(name) for n, net in zip(counts, nets, strict=True)) / 60)
         expected = float(criterion(mean(torch.from_numpy(x)), torch.from_numpy(y)))
     assert found.rounds[0].sizes[-1].loss_mean == pytest.approx(expected, rel=1e-5)  # in float32
+
+
+def test_the_sentence_says_what_its_errors_are() -> None:
+    rows = (
+        SizeRow(1, 3, False, 0.5, 0.1, 0.05, 1.0, 0.1, 0.05, 0.4, 0.6),
+        SizeRow(4, 1, True, 0.2, None, None, 0.5, None, None, 0.2, 0.2),
+    )
+    said = RoundSubsets("ima", 1, 4, rows).summary("test")
+    assert "a single client 50 ± 5 %, of the average of all 4 20 %; " in said
+    assert said.endswith("; ± one standard error over subsets")
+    exact = tuple(replace(row, error_stderr=None, loss_stderr=None) for row in rows)
+    assert "±" not in RoundSubsets("ima", 1, 4, exact).summary("test")

@@ -334,7 +334,7 @@ def test_words_name_the_first_and_the_last_round_and_who_did_not_move() -> None:
         f"fma: mean cosine between updates {first.cosine_mean:.3g} ± {first.cosine_stderr:.1g} in round 1, "
         f"{last.cosine_mean:.3g} ± {last.cosine_stderr:.1g} in round 60; of their mean length the mean update keeps "
         f"{first.cancellation:.3g} in round 1, {last.cancellation:.3g} in round 60 "
-        f"(orthogonal ones: {first.orthogonal:.3g}, {last.orthogonal:.3g})"
+        f"(orthogonal ones: {first.orthogonal:.3g}, {last.orthogonal:.3g}); ± one standard error over clients"
     )
     still = ClientUpdates((of_vectors([[0.0, 0.0], [1.0, 2.0], [0.0, 0.0]]),))
     assert "mean cosine between updates not defined in round 1;" in still.summary()

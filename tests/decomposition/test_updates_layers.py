@@ -198,7 +198,7 @@ def test_a_sentence_names_the_layers_that_agree_least_and_cancel_most() -> None:
     assert example().summary() == (
         "fma, round 3: updates agree least in blocks.0.conv, mean cosine -0.3 ± 0.01, and cancel most in "
         "blocks.3.conv, the mean keeps 0.825 of the length (orthogonal ones: 0.5); all layers together mean cosine "
-        "0.1 ± 0.01, the mean keeps 0.8 of the length (orthogonal ones: 0.5)"
+        "0.1 ± 0.01, the mean keeps 0.8 of the length (orthogonal ones: 0.5); ± one standard error over clients"
     )
     one = example(layers=1).summary()
     assert one.startswith("fma, round 3: blocks.0.conv mean cosine -0.3 ± 0.01, the mean keeps 0.9 of the length")

@@ -449,7 +449,7 @@ def test_what_is_unknown_is_said_in_words() -> None:
         "a@1/global: loss 0.5; within 0.05 it rises by unknown at worst and 0.25 ± 0.01 on average, and relative to "
         "the filters that is unknown"
     )
-    about = "± behind a trace and a mean rise: one standard error over the random vectors and directions drawn"
+    about = "± one standard error over the random directions drawn"
     assert Sharpness((made,)).summary() == f"{made.sentence()}\n{about}"
     assert Sharpness((broken,)).summary() == broken.sentence()
     layers = [replace(made, layer=name, parameters=5, measures=some) for name in ("u", "v", "all layers")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +181,42 @@ def test_lines_that_cannot_be_drawn_are_refused() -> None:
         line(module, samples, [])
     with pytest.raises(FedscopeError, match="1 points from 0 to 1 make no line"):
         betas_on((0, 1), 1)
+
+
+@pytest.mark.parametrize("factor", [0.5, 60.0])
+def test_rounding_of_float32_is_no_barrier_and_a_real_one_is(factor: float) -> None:
+    """Against the same curve in float64: a model and itself but for noise have none, further apart they have one."""
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
+    x = torch.randn(400, 6)
+    with torch.no_grad():
+        y = module(x).argmax(1)
+        module[4].weight.mul_(factor)  # by which its outputs are as large
+    samples = Samples(x, y, 3, "toy", "test", np.arange(400))
+    exact = Samples(x.double(), y, 3, "toy", "test", np.arange(400))
+    layout = Layout.of(module)
+    state = {name: values.numpy() for name, values in module.state_dict().items()}
+    order = np.random.default_rng(1).permutation(64)
+    same = state | {name: state[name][order] for name in ("0.weight", "0.bias")}
+    same |= {"2.weight": state["2.weight"][:, order]}
+    start, shuffled = (layout.flatten(one).parameters for one in (state, same))
+    double = copy.deepcopy(module).double()
+    noise = np.random.default_rng(0).normal(size=layout.size)
+    seen = []
+    for end in (start + 1e-6 * noise, start + 1e-5 * noise, shuffled):
+        ends = [start, end.astype(np.float32)]
+        found = line(module, samples, [(model(module, ends[0], "a"), model(module, ends[1], "b"))], betas=9)
+        right = line(double, exact, [(model(double, ends[0], "a"), model(double, ends[1], "b"))], betas=9)
+        seen.append((found.barrier[0], right.barrier[0]))
+    assert [height for height, _ in seen[:2]] == [0.0, 0.0]
+    assert all(height < 1e-7 for _, height in seen[:2]), "nor is there one that float32 could tell"
+    assert seen[2][0] == pytest.approx(seen[2][1], rel=1e-4)
+    assert seen[2][0] > 0
+
+
+def test_the_rounding_of_a_curve_is_that_of_its_numbers() -> None:
+    beta, bump = np.array([0.0, 0.5, 1.0]), 1e-7
+    curve = np.array([1.0, 1.0 + bump, 1.0])
+    assert barrier_of(beta, curve) == pytest.approx((bump, 0.5), rel=1e-6)
+    assert barrier_of(beta, curve, np.float32) == (0.0, 0.0)
+    assert barrier_of(beta, 1e-6 * curve + [0, bump, 0], np.float32) == pytest.approx((bump, 0.5), rel=1e-4)
