@@ -16,6 +16,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.device import Compute
+from ...evaluation.standard_tasks import is_own
 from ...results.base import versions
 from ..build import (
     build_module,
@@ -38,6 +39,7 @@ from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
 from ..local.own_randomness import draws_by_itself, warn_of_draws
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
+from ..local.trial_batch import try_batch
 from ..models.custom import Factory, OwnModel
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
@@ -152,6 +154,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     say_memory_of(config, facts)
     warn_of_one_client(config)
     own = isinstance(config.model.architecture, Factory | OwnModel)
+    try_batch(config.model.name, module, data, compute, own=own or is_own(learnt))
     own_draws = own and draws_by_itself(module, data.samples("train"))
     outputs = outputs_settings(module, data.samples("train")) if own else {}
     if own_draws:
