@@ -297,9 +297,10 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
         data = hold_out(data)
     if data.sha256 != recorded["sha256"]:
         if isinstance(name, OwnCode):
+            drawn = "" if name.startswith("python:") else ", and where a function draws them, seed it"
             raise FedscopeError(
                 f"{run.path}: {name} gives other data than the run saw (sha256 {data.sha256[:12]}..., not "
-                f"{recorded['sha256'][:12]}...); give the same arrays"
+                f"{recorded['sha256'][:12]}...); give the same arrays{drawn}"
             )
         raise FedscopeError(
             f"{run.path}: the data set {recorded['name']} has changed since the run was trained "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -61,6 +62,22 @@ class CodeFile(str):
         return CodeFile(text)
 
 
+def offer_file(name: str, kinds: tuple[type[ast.stmt], ...] = (ast.ClassDef, ast.FunctionDef)) -> str:
+    """Offer what a Python file of the current folder defines, in a clause, where somebody named the file as a word:
+    ``fedx`` or ``fedx.FedX`` for ``fedx:FedX``; "" where there is no such file, or nothing in it. Nothing is run.
+
+    Args:
+        kinds: of definitions.
+    """
+    stem, _, own = name.rpartition(".") if "." in name else (name, "", "")
+    if not all(part.isidentifier() for part in stem.split(".")):
+        return ""
+    known = _defined_in(Path(*stem.split(".")).with_suffix(".py"), kinds)
+    if not known or (own and own not in known):
+        return ""
+    return f"; did you mean {stem}:{own or known[0]}?"
+
+
 def names_a_file(text: str) -> bool:
     """Check whether a text names code in a file, by its form: what a command line would run.
 
@@ -76,14 +93,18 @@ def _in_file(text: str) -> tuple[Path, str] | None:
     return None if found is None else (expand_home(found[1]), found[2] or "")
 
 
-def _defined_in(path: Path) -> list[str]:
+def _defined_in(path: Path, kinds: Sequence[type[ast.stmt]] = (ast.ClassDef, ast.FunctionDef)) -> list[str]:
     """List the classes and functions that a file defines, classes first; nothing of it is run."""
     try:
         body = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return [node.name for kind in kinds for node in body if isinstance(node, kind) and not node.name.startswith("_")]
+    return [
+        node.name
+        for kind in kinds
+        for node in body
+        if isinstance(node, kind) and isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"
+    ]
 
 
 @dataclass(frozen=True)
@@ -163,6 +184,11 @@ class ImportString:
                     f"{self.option} {self.text}: {self.name} is {describe_type(factory)} and cannot be called; name a "
                     "function or a class"
                 )
+            if not inspect.isclass(factory) and callable(getattr(factory, "named_parameters", None)):
+                raise FedscopeError(
+                    f"{self.option} {self.text}: {self.name} is a {type(factory).__name__} that is made already; name "
+                    "its class, or a function that returns it"
+                )
             try:
                 return beside_torchvision(lambda: factory(*self.args, **dict(self.keywords)))
             except SystemExit as error:
@@ -172,11 +198,22 @@ class ImportString:
                     raise FedscopeError(
                         f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}{remedy()}"
                     ) from error
-                how = f"as {self.spoken}" if self.args or self.keywords else "without arguments"
                 raise FedscopeError(
-                    f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}; it is called "
-                    f"{how}: give what it needs, as in '{self.module}:{self.name}(16)'"
+                    f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}"
+                    f"{self._remedy(factory, error)}"
                 ) from error
+
+    def _remedy(self, factory: Any, error: Exception) -> str:
+        """Say what to do where a call failed for its arguments; elsewhere name the line that raised."""
+        if takes(factory, self.args, dict(self.keywords)) is not False:
+            return describe_line(error)
+        how = f"as {self.spoken}" if self.args or self.keywords else "without arguments"
+        if self.option == "--task" and not (self.args or self.keywords) and takes(factory, (0, 0), {}):
+            return (
+                f"; it is called {how} and returns the loss: if it is the loss itself, name a function that returns "
+                f"it, as in def make(): return {self.name}"
+            )
+        return f"; it is called {how}: give what it needs, as in '{self.module}:{self.name}(16)'"
 
     def found(self) -> Any:
         """Import what is named, and do not call it. Raises as a call, but for what the call itself raises."""
@@ -214,6 +251,23 @@ class ImportString:
                 f"{self.name}{nearest(self.name, known)}"
             )
         return getattr(module, self.name)
+
+
+def takes(factory: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> bool | None:
+    """Check whether something may be called with arguments; None where Python does not know it.
+
+    >>> takes(len, ("a",), {}), takes(len, (), {})
+    (True, False)
+    """
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*args, **keywords)
+    except TypeError:
+        return False
+    return True
 
 
 def is_call(text: str) -> bool:

@@ -46,8 +46,9 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
         if as_json:
             say_json(holdings)
             return
+        width = max(14, *(len(name) + 1 for name in holdings))
         for name, value in holdings.items():
-            say(f"{name:<14}{_cell(name, value)}")
+            say(f"{name:<{width}}{_cell(name, value)}")
         return
     folder = path or Path()
     _refuse_no_folder(folder)
@@ -92,13 +93,20 @@ def row_of(run: Run) -> dict[str, Any]:
         "partition": settings.get("data.partition", "-"),
         "clients": run.info.get("clients", "-"),
         "model": f"{config.get('model', {}).get('name') or run.info.get('model', '-')}, {run.layout.size:,} parameters",
-        "rounds": f"{last} of {planned}" if planned else f"{last}",
+        "rounds": (f"{last} of {planned}" if planned else f"{last}") + _without(run),
         "seed": "-" if seed is None else seed,
         "lr": settings.get("client.lr", settings.get("lr", "-")),
         "test error": last_error(run),
         "size": f"{size_of(run) / 1e6:.1f} MB",
         "created": str(run.info.get("created", "-")),
     }
+
+
+def _without(run: Run) -> str:
+    """Name the rounds up to the last one that are gone, in a clause; "" where none is."""
+    last = run.rounds[-1] if run.rounds else 0
+    gone = [t for t in run.lacking if t < last]  # later ones are trained again
+    return f" without {spans(gone)}" if gone else ""
 
 
 def last_error(run: Run) -> str:

@@ -207,7 +207,7 @@ def command(
         if any((*vars(typed).values(), given, out, course.force, from_, download)):
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
-                "--engine ray, --device, --until, --code or --profile"
+                f"--engine ray, --device, --until, --code or --profile{_train_longer(resume, flags['run__rounds'])}"
             )
         run = _resume_run(resume, how, course.profile)
     elif from_ is not None:
@@ -227,6 +227,16 @@ def command(
     else:
         run = _start_run(typed, given, out, how, course.profile, download=download)
     _say(run, as_json, times)
+
+
+def _train_longer(path: Path, rounds: str | None) -> str:
+    """Say how a run gets more rounds than it was to have, where somebody asks for a number of them."""
+    if rounds is None:
+        return ""
+    from ...checkpoints.io.shell_words import command_line
+
+    words = ("--rounds", rounds, "--out", f"{path}-longer")
+    return f"; to train longer, branch: {command_line('train', '--from', f'{path}@last', *words)}"
 
 
 def _say_overridden(given: Sequence[str], assignments: Sequence[str]) -> None:

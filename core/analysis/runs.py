@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checkpoints import (
     FedscopeError,
+    Round,
     Run,
     parse_address,
     real_path,
@@ -19,9 +20,6 @@ from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
 from ..checkpoints.runs.run import warn_of_gaps
-
-if TYPE_CHECKING:
-    from ..checkpoints import Round
 
 #: an opened run, or its folder
 RunLike = Run | str | Path
@@ -58,15 +56,42 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
 def _open(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
-    if not isinstance(run, str | Path):
-        raise FedscopeError(
-            f"one run is asked for, but got a {type(run).__name__}; give its folder, and ask for each alone"
-        )
+    refuse_no_run(run)
     folder, at, rest = str(run).rpartition("@")
     if at and not Path(run).exists() and Path(folder, "run.json").is_file():
         rounds = f" (and {option} {rest.partition('/')[0]})" if option else ""
         raise FedscopeError(f"{run} names a model, but a whole run is asked for; give {folder}{rounds}")
     return Run.open(run)
+
+
+def as_runs(runs: Any) -> list[Any]:
+    """One run or several as a list.
+
+    Raises:
+        FedscopeError: neither runs nor folders; a round says how it is named.
+    """
+    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, Run | str | Path) else [runs]
+    for one in given:
+        refuse_no_run(one)
+    return given
+
+
+def refuse_no_run(run: object) -> None:
+    """Refuse what is neither a run nor the name of one.
+
+    Raises:
+        FedscopeError: says what it is, and of a round how it is named.
+    """
+    if isinstance(run, Run | str | Path):
+        return
+    if isinstance(run, Round):
+        raise FedscopeError(
+            f"{run.label} is a round, and a run is asked for; give {str(run.label)!r}, or its run and "
+            f"rounds={run.number}"
+        )
+    raise FedscopeError(
+        f"one run is asked for, but got a {type(run).__name__}; give its folder, and ask for each alone"
+    )
 
 
 def resolve_runs(
@@ -84,7 +109,7 @@ def resolve_runs(
         FedscopeError: no run; two of one name; a run with rounds of its own together with ``rounds``; one model of a
             run.
     """
-    given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
+    given = as_runs(runs)
     opened: list[Run] = []
     asked: list[str | None] = []
     for run in given:

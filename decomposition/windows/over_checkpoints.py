@@ -11,7 +11,7 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_name, single_result, slug
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, RunLike, identity, one_round, resolve_runs, rounds_text
+from ...analysis.runs import Rounds, RunLike, as_runs, identity, one_round, resolve_runs, rounds_text
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, recorded_matrix
 from ...checkpoints.io.warn_user import warn_user
@@ -179,7 +179,7 @@ def folder_in(runs: RunLike | Sequence[RunLike], *, sure: bool = True) -> Path |
     Args:
         sure: whether checkpoints were asked for, or a network was given; else only a folder that has some is one.
     """
-    given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
+    given = as_runs(runs)
     if len(given) != 1 or isinstance(given[0], Run):
         return None
     folder = Path(given[0])
@@ -194,7 +194,7 @@ def checkpoints_in(runs: RunLike | Sequence[RunLike], rounds: Rounds) -> tuple[R
     Raises:
         FedscopeError: several runs; several rounds, and none is named.
     """
-    given = [runs] if isinstance(runs, Run | str | Path) else list(runs)
+    given = as_runs(runs)
     if len(given) != 1:
         raise FedscopeError(f"--checkpoints takes one run, but got {len(given)} runs; ask for each alone")
     (run,) = given

@@ -292,7 +292,12 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
         place, equals, word = text.partition("=")
         section, dot, key = place.strip().partition(".")
         if not (equals and dot and section and key):
-            raise FedscopeError(f"--set {text!r} is not understood; write section.key=value, as in {example}")
+            from .from_python import offer_setting
+
+            offer = offer_setting(place.strip()) if equals and not dot else ""
+            raise FedscopeError(
+                f"--set {text!r} is not understood{offer or ';'} write section.key=value, as in {example}"
+            )
         table, value = tables.setdefault(section, {}), parse_value(word)
         if table.get(key, value) != value:
             warn_of_two(f"--set {section}.{key}={table[key]}", f"--set {section}.{key}={value}")

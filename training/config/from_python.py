@@ -139,6 +139,19 @@ def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) 
     return merge(own, single)
 
 
+def offer_setting(name: str) -> str:
+    """Offer the setting that a name without its section may mean, in a clause, or nothing.
+
+    >>> offer_setting("lr"), offer_setting("windw"), offer_setting("xyz")
+    ('; did you mean client.lr?', '; did you mean average.window?', '')
+    """
+    keys = {key.name: f"{section}.{key.name}" for section, kind in _OF_SECTIONS.items() for key in fields(kind)}
+    keys |= {"window": "average.window", **KEYWORDS}
+    if name in keys:
+        return f"; did you mean {keys[name]}?"
+    return nearest(name, keys, keys).replace('"', "")
+
+
 def _unknown(name: str, value: Any) -> str:
     """Say what a name may have meant: a setting of a section, or a word near it."""
     places = [section for section, kind in _OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]

@@ -206,7 +206,8 @@ def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, sou
         raise FedscopeError(f"{name} is {kind}, which does not say its data; give --data (and --model)")
     if architecture is None and not runs:
         kind = "a plain file" if is_file else "a state dict"
-        raise FedscopeError(f"{name} is {kind}, which does not say its architecture; give --model mlp")
+        own = "--model mlp" if is_file else "model=, the module or the class that it is of, or a name, as model='mlp'"
+        raise FedscopeError(f"{name} is {kind}, which does not say its architecture; give {own}")
     refuse_nameless(runs[:1], replace(source, model=architecture))
 
 

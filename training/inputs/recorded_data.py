@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError
-from ...checkpoints.recorder.stored_data import NAME, read_kept
+from ...checkpoints.io.shell_words import quoted
+from ...checkpoints.recorder.stored_data import NAME, is_own_code, read_kept
 
 if TYPE_CHECKING:
     from ...checkpoints import Run
@@ -156,7 +158,8 @@ def refuse_unlike(runs: Sequence[Run], source: EvaluationConfig, dataset: Datase
         if seen is not None and seen != dataset.sha256:
             if not run.is_foreign:
                 raise FedscopeError(
-                    f"--data {_data_name(source.data)} is not the data that {run.path} was trained on; leave it out"
+                    f"--data {_data_name(source.data)} is not the data that {run.path} was trained on; "
+                    f"{_remedy(run, source) or 'leave it out'}"
                 )
             what = (
                 f"{dataset.name} is not the data that {run.path} was recorded with (sha256 {dataset.sha256[:12]}..., "
@@ -164,12 +167,35 @@ def refuse_unlike(runs: Sequence[Run], source: EvaluationConfig, dataset: Datase
             )
             if not source.accept_data:
                 raise FedscopeError(
-                    f"{what}; give those{' or leave --data out' if _keeps(run) else ''}, or --accept-data "
-                    "(accept_data=True), which goes on and says so in every result"
+                    f"{what}; {_remedy(run, source) or _give_those(run)}, or --accept-data (accept_data=True), which "
+                    "goes on and says so in every result"
                 )
             return what
     unlike = (_partitions_unlike(run, source, dataset, refuse_outside) for run in runs if run.is_foreign)
     return next(filter(None, unlike), "")
+
+
+def _give_those(run: Run) -> str:
+    return f"give those{' or leave --data out' if _keeps(run) else ''}"
+
+
+def _remedy(run: Run, source: EvaluationConfig) -> str:
+    """Say what to give where a run's data come from code, which has to be given again; "" where they do not."""
+    from ..import_string import CodeFile, is_call
+
+    name = str(run.info.get("data", {}).get("name", ""))
+    if name.startswith(("python:", "__main__:")):
+        return "give the same as in the training"
+    if not is_own_code(name):
+        return ""
+    given = source.data if isinstance(source.data, str) else ""
+    stem = Path(given.partition(":")[0]).stem if isinstance(given, CodeFile) else given.partition(":")[0]
+    if is_call(given) and f"{stem}:{given.partition(':')[2]}" == name:
+        return (
+            "the function returns other samples each time, or it has changed: have it return the same ones in the same "
+            "order, with random numbers of a fixed seed, and train again"
+        )
+    return f"give --data {quoted(name)}"
 
 
 def _partitions_unlike(run: Run, source: EvaluationConfig, dataset: Dataset, refuse_outside: Any) -> str:

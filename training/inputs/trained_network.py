@@ -8,8 +8,9 @@ text. So the numbers do, and the text only says what is likely.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...analysis.settings import EvaluationConfig
@@ -87,7 +88,8 @@ def compare_network(
         store_check(run.path, key, outcome)
     _SEEN[place, key] = outcome
     if not _differs(run, outcome):
-        _warn_of_source(run, source, "its network has the recorded numbers, so it is taken")
+        if other := _another_source(run, source):
+            _warn_once(run, f"{other}; its network has the recorded numbers, so it is taken")
         return "", False
     told = _told(outcome, _called(source.model))
     if run.info.get("own_draws"):  # it answers differently each time: nothing sure is seen
@@ -138,26 +140,50 @@ def _told(outcome: ErrorCheck, name: str) -> str:
 
 
 def _untold(run: Run, source: EvaluationConfig, why: str) -> str:
-    """Say, and return, that nothing compares a network whose source is another than the run's."""
-    clause = f"no number tells whether it is the same network, because {why}"
-    return f"{run.name}: {other}; {clause}" if (other := _warn_of_source(run, source, clause)) else ""
-
-
-def _warn_of_source(run: Run, source: EvaluationConfig, clause: str) -> str:
-    """Return :func:`_another_source`, and once in a process say it."""
+    """Say, and return, that nothing compares a network; "" where it has the name and the source of the run's."""
+    if _is_same_code(run, source):
+        return ""
     other = _another_source(run, source)
-    place = str(real_path(run.path)), other
-    if other and place not in _WARNED:
+    clause = f"no number tells whether {_called(source.model)} is the network that it was trained with, because {why}"
+    _warn_once(run, f"{other}; {clause}" if other else clause)
+    return f"{run.name}: {other or clause}"
+
+
+def _warn_once(run: Run, sentence: str) -> None:
+    place = str(real_path(run.path)), sentence
+    if place not in _WARNED:
         _WARNED.add(place)
-        warn_user(f"{run.path}: {other}; {clause}")
-    return other
+        warn_user(f"{run.path}: {sentence}")
+
+
+def _entry(run: Run) -> Mapping[str, str]:
+    """What a run keeps of its network's code; nothing of fedscope's own."""
+    return next((entry for entry in run.info.get("code", []) if entry.get("kind") == "model"), {})
+
+
+def _is_same_code(run: Run, source: EvaluationConfig) -> bool:
+    """Check whether a network that was given has the name and the source of the run's, as far as it is seen."""
+    from ..import_string import CodeFile
+    from ..settings.own_code import name_of
+
+    entry, model = _entry(run), source.model
+    name = model if isinstance(model, str) else name_of(type(model))
+    if isinstance(name, CodeFile):
+        path, _, rest = name.partition(":")
+        name = f"{Path(path).stem}:{rest}"
+    if not entry:
+        return name == str((run.config or {}).get("model", {}).get("name", ""))
+    given = _source_given(model)
+    same = given is not None and given.sha256 == entry.get("sha256") and not given.edited
+    return same and name == entry.get("name", "")
 
 
 def _another_source(run: Run, source: EvaluationConfig) -> str:
-    """A clause where the text of a network that was given is not the one that a run keeps; "" elsewhere."""
-    entry = next((entry for entry in run.info.get("code", []) if entry.get("kind") == "model"), {})
-    recorded, given = entry.get("sha256"), _source_given(source.model)
-    if not recorded or given is None or not given.sha256 or given.sha256 == recorded:
+    """A clause where the file of a network that was given has another text than the run keeps; "" elsewhere, as where
+    a module's class lies in another file than the function that has made it."""
+    entry, given = _entry(run), _source_given(source.model)
+    recorded = entry.get("sha256")
+    if not recorded or given is None or given.sha256 == recorded or given.file != entry.get("file", ""):
         return ""
     text = run.path / CODE / entry.get("text", "model.py")
     return f"{given.file or 'the model'} has another source than the run was trained with, see {text}"

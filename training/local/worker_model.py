@@ -86,6 +86,11 @@ class TrainableModel(FlatModule):
             masks = torch_generator(task.seed, "dropout", round=task.round, client=task.client, draw=draw)
             self._draws.begin(masks, self.device)
 
+    def draw_masks(self, generator: torch.Generator) -> None:
+        """Draw dropout masks of no client's, for a trial."""
+        if self._draws.used:
+            self._draws.begin(generator, self.device)
+
     def place_in_masks(self) -> Any:
         """Read where the dropout masks stand, for :meth:`return_in_masks`; None without dropout."""
         return self._draws.place()

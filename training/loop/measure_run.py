@@ -120,6 +120,7 @@ def measure_run(
             "of Recorder, record.globals of fedscope train)"
         )
     if not plan.asked and not (plan.earlier and _is_specific(source)):
+        _refuse_strange_options(run, source)
         if run.is_table_behind:
             with _open_writer(run) as writer:
                 writer.fill_table()
@@ -329,6 +330,21 @@ def _fill(
 def _is_specific(source: EvaluationConfig) -> bool:
     """Check whether anything is said of what to measure on."""
     return any(one is not None for one in (source.data, source.limit, source.task, source.standardise, source.model))
+
+
+def _refuse_strange_options(run: Run, source: EvaluationConfig) -> None:
+    """Look at data, a model and a task that were given, although nothing is to be measured with them.
+
+    Raises:
+        FedscopeError: as where something is.
+    """
+    if source.data is None and source.model is None and source.task is None:
+        return
+    from ..inputs.samples import dataset_of, module_for
+
+    dataset = dataset_of([run], source)
+    if source.model is not None:
+        module_for(run, source, dataset)
 
 
 def _list_models(plan: _Plan) -> list[tuple[int, str]]:

@@ -13,9 +13,11 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
-from ...checkpoints.io.shell_words import quoted
+from ...checkpoints.io.shell_words import command_line, quoted
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
+from ...evaluation.standard_tasks import is_own
 from ...results.base import versions
 from ..build import (
     build_module,
@@ -41,6 +43,7 @@ from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
 from ..local.own_randomness import draws_by_itself, warn_of_draws
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
+from ..local.trial_batch import try_batch
 from ..models.custom import Factory, OwnModel
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
@@ -159,6 +162,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     say_memory_of(config, facts)
     warn_of_one_client(config)
     own = isinstance(config.model.architecture, Factory | OwnModel)
+    try_batch(config.model.name, module, data, compute, own=own or is_own(learnt))
     own_draws = own and draws_by_itself(module, data.samples("train"))
     outputs = outputs_settings(module, data.samples("train")) if own else {}
     if own_draws:
@@ -302,7 +306,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     run, others = playing(run, options.code, changed=options.code_changed)
     config = config_of(run)
     if run.rounds and run.rounds[-1] >= config.run.rounds:
-        raise FedscopeError(f"{run.path} is complete: all of its {config.run.rounds} rounds are recorded")
+        raise FedscopeError(_why_over(run, config))
     refuse_until(options.until, run.rounds[-1] if run.rounds else 0)
     split = partition_of(run)
     data = data_of(run, trained_task(config, options.task, str(run.path)))
@@ -338,6 +342,15 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
         say_changed(run, others)
         run_rounds(federation, position, writer, options)
     return Run.open(path)
+
+
+def _why_over(run: Run, config: Config) -> str:
+    """Say that a run has its last round, and what of it is gone, or how it is trained longer."""
+    if gone := lacking_words(run):
+        return f"{run.path} has its last round, {run.rounds[-1]}, but {gone}; restore the files from a copy"
+    last, path = run.rounds[-1], str(run.path)
+    longer = command_line("train", "--from", f"{path}@{last}", "--rounds", str(last + 2), "--out", f"{path}-longer")
+    return f"{path} is complete: all of its {config.run.rounds} rounds are recorded; to train longer, branch: {longer}"
 
 
 def refuse_until(until: int | None, done: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from ast import ClassDef
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ..import_string import describe_type
+from ..import_string import describe_type, offer_file
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..settings.entry_points import installed
 from ..settings.own_classes import kind_of, refuse_other_class
@@ -85,8 +86,9 @@ def _named(text: str) -> list[Chosen]:
             found.append((section, known, {}))
     if not found:
         every = sorted({"sgd", "none", *presets()})
+        hint = offer_file(text, (ClassDef,)) or nearest(text.lower(), every)
         raise FedscopeError(
-            f"check-method {text} is not a method that fedscope knows{nearest(text.lower(), every)}; give one of "
+            f"check-method {text} is not a method that fedscope knows{hint}; give one of "
             f"{', '.join(every)}, or your own as module:Class"
         )
     return found

@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .edited_code import is_edited
+
 #: the module of a program, a notebook or an interpreter: its text is more than the code, and changes without it
 _PROGRAM = "__main__"
 #: characters of a source that a run keeps, at most
@@ -26,6 +28,7 @@ class CodeSource:
         sha256: of the text's UTF-8 bytes; "" where there is none.
         file: the file's name, without its folder.
         distribution, version: of the package that it was installed with; "" for a file of one's own.
+        edited: whether the file says something else than the code that was imported from it.
     """
 
     text: str = ""
@@ -33,6 +36,7 @@ class CodeSource:
     file: str = ""
     distribution: str = ""
     version: str = ""
+    edited: bool = False
 
     def said(self) -> dict[str, str]:
         """As a run keeps it beside the text."""
@@ -50,10 +54,11 @@ def source_of(thing: Any) -> CodeSource:
     code = _code_of(thing)
     module = getattr(code, "__module__", None) or ""
     text, file = _text_of(code, module)
-    text = text[:LONGEST]
     distribution, version = _distribution_of(module.partition(".")[0])
+    edited = bool(file) and not distribution and is_edited(code, sys.modules[module], text)
+    text = text[:LONGEST]
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else ""
-    return CodeSource(text, digest, file, distribution, version)
+    return CodeSource(text, digest, file, distribution, version, edited)
 
 
 def _code_of(thing: Any) -> Any:

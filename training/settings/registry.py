@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pkgutil
 import sys
+from ast import ClassDef
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ...checkpoints import FedscopeError, nearest
+from ..import_string import offer_file
 from .code_kinds import KINDS
 from .entry_points import chosen, installed
 from .missing_code import needs_code
@@ -148,6 +150,8 @@ def find(shelf: RegistryGroup, name: str) -> type[Any]:
         ]
         known = (*names(shelf), *installed(shelf), *_ALSO.get(shelf, {}))
         hint = f"; did you mean {elsewhere[0]}?" if elsewhere else nearest(name.lower(), known)
+        if not elsewhere and isinstance(asked, str):
+            hint = offer_file(asked, *([(ClassDef,)] if shelf in ("clients", "servers", "averages") else [])) or hint
         raise FedscopeError(
             f"{asked!r} is not {_CALLED[shelf]} that fedscope knows{hint}; it has {', '.join(names(shelf))}"
         )
@@ -254,9 +258,9 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
     written, method = method, canonical_method(method)
     if method not in presets():
         meant = {"fedima": "ima"}.get(method.lower(), method.lower())
+        hint = offer_file(written, (ClassDef,)) or nearest(meant, (*presets(), *_also()))
         raise FedscopeError(
-            f"--method {written!r} is not a method that fedscope knows{nearest(meant, (*presets(), *_also()))}; "
-            f"it has {', '.join(presets())}"
+            f"--method {written!r} is not a method that fedscope knows{hint}; it has {', '.join(presets())}"
         )
     return {
         section: {"method": method if method in names(shelf) or method in installed(shelf) else default}

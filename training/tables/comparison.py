@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Run, nearest
+from ...checkpoints import FedscopeError, Round, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
@@ -274,7 +274,7 @@ def table(
             "a table calls its rows by methods and settings, and takes no labels; give a list of runs (recorded ones "
             "are called by Recorder(method=))"
         )
-    given = [runs] if isinstance(runs, Run | Sweep | Path | str) else list(runs)
+    given = [runs] if isinstance(runs, Run | Sweep | Path | str | Round) else list(runs)
     gathered = gather(given)
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
     by_data = "data.name" in gathered.varied or "data.name" in (*rows, *columns)

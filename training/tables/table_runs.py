@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...analysis.runs import refuse_no_run
 from ...checkpoints import FedscopeError, Run, has_no_server
 from ...checkpoints.io.shell_words import command_line
 from ..curves.run_curve import Curve, metrics_of
@@ -74,6 +75,7 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
             entries.append(_entry(one, one.name, {}, _own_command(one)))
             continue
         if not isinstance(one, Sweep):
+            refuse_no_run(one)
             path = Path(one)
             if not (path / FILE).exists():
                 run = Run.open(path)

@@ -15,6 +15,7 @@ from typing import Any
 from ...checkpoints import FedscopeError, Run, regular, write_durably
 from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ...checkpoints.io.untrusted import read_json
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.folders import CODE
 from ..settings.code_kinds import Kind, named_in
 from ..settings.code_source import LONGEST, CodeSource, source_of
@@ -34,6 +35,7 @@ def entries_of(tables: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[st
         source = _source_of(kind.name, value)
         if source is None:
             continue
+        _warn_of_edited(kind.name, str(value), source)
         entry: dict[str, Any] = {"kind": kind.name, "name": str(value), **source.said()}
         if source.text:
             entry["text"] = f"{kind.name}.py"
@@ -83,6 +85,15 @@ def _source_of(kind: str, value: Any) -> CodeSource | None:
         return None
     thing = find(shelf, first)  # type: ignore[arg-type]
     return thing.source if isinstance(thing, OwnCode) else source_of(thing)
+
+
+def _warn_of_edited(kind: str, name: str, source: CodeSource) -> None:
+    """Warn where what is trained is not what the file says, of which a run keeps the text."""
+    if source.edited:
+        warn_user(
+            f"{source.file} was edited since {kind} {name} was imported from it: what is trained is the code of then, "
+            "and what the run keeps is the text of now; import it in a new session to train what the file says"
+        )
 
 
 def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
@@ -166,6 +177,7 @@ def _is_another(run: Run, kind: str, name: str, found: OwnCode, *, changed: bool
         FedscopeError: it has, and nobody said that this is meant.
     """
     entry = {(one["kind"], one["name"]): one for one in entries_in(run)}.get((kind, name), {})
+    _warn_of_edited(kind, name, found.source)
     recorded = entry.get("sha256", "")
     if not recorded or found.source.sha256 == recorded:
         return False

@@ -150,9 +150,23 @@ def test_where_nothing_was_recorded_another_source_is_said(run: Path) -> None:
     (run / "metrics.csv").unlink()
     assert len(lines) > 2
     edit("torch.relu", "torch.tanh")
-    with pytest.warns(FedscopeWarning, match="no number tells whether it is the same network"):
+    with pytest.warns(
+        FedscopeWarning, match="no number tells whether model=.* is the network that it was trained with"
+    ):
         result = fedscope.wima(run, model="ownnets:Net", **CALL)
     assert "another source" in result.attrs["recorded_numbers"]
+
+
+@pytest.mark.usefixtures("silent")
+def test_where_nothing_was_recorded_the_same_code_is_taken_without_a_word(run: Path) -> None:
+    (run / "metrics.csv").unlink()
+    fedscope.wima(run, model="ownnets:Net", **CALL)
+
+
+def test_where_nothing_was_recorded_another_class_is_said(run: Path) -> None:
+    (run / "metrics.csv").unlink()
+    with pytest.warns(FedscopeWarning, match="no number tells whether model='ownnets:Tanh' is the network"):
+        fedscope.wima(run, model="ownnets:Tanh", **CALL)
 
 
 def test_the_loss_tells_where_the_errors_agree(run: Path) -> None:
