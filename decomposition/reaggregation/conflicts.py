@@ -90,9 +90,8 @@ def _of_adapters(round_: Round, adapters: Adapters) -> Iterator[tuple[npt.NDArra
             lowered = np.zeros_like(raised)
             for a, b in zip(own.a, own.b, strict=True):
                 change, rounding = _change(a, b[rows], sent.a[0], sent.b[0, rows])
-                finite = np.isfinite(change)
-                raised |= (change > rounding) & finite
-                lowered |= (change < -rounding) & finite
+                raised |= change > rounding  # neither where both are infinite
+                lowered |= change < -rounding
             yield raised, lowered
     for name in adapters.dense:
         yield _signs(read_parameter(round_, name), read_parameter(round_, name, "start")[0])
