@@ -15,12 +15,15 @@ APART = 1.5
 
 
 def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
-    """``points`` equally spaced β on ``span``, 0 and 1 exactly among them where the span holds them.
+    """``points`` equally spaced β on ``span``, 0, ½ and 1 exactly among them where the span holds them: few points that
+    go past the mean of both models would leave out most of a barrier.
 
     >>> betas_on((-0.5, 1.5), 5).tolist()
     [-0.5, 0.0, 0.5, 1.0, 1.5]
     >>> betas_on((0.5, 1.25), 2).tolist()
     [0.5, 1.0, 1.25]
+    >>> betas_on((0.0, 1.0), 2).tolist()
+    [0.0, 0.5, 1.0]
 
     Raises:
         FedscopeError: fewer than two points, or a span that does not rise.
@@ -32,7 +35,7 @@ def betas_on(span: tuple[float, float], points: int) -> np.ndarray:
         )
     betas = np.linspace(low, high, points)
     step = (high - low) / (points - 1)
-    for end in (0.0, 1.0):
+    for end in (0.0, 0.5, 1.0):
         nearest = int(np.argmin(np.abs(betas - end)))
         if abs(betas[nearest] - end) < 1e-9 * step:
             betas[nearest] = end

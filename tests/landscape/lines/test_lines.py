@@ -137,6 +137,16 @@ def test_an_interrupted_line_goes_on_bit_for_bit(tmp_path: Path, workers: int) -
     assert store.exists(), "the result is not saved yet"
 
 
+@pytest.mark.parametrize("points", [2, 4, 6, 10])
+def test_the_mean_of_both_models_is_always_measured(points: int) -> None:
+    for span in ((-0.5, 1.5), (0.0, 1.0), (0.4, 3.0)):
+        betas = betas_on(span, points)
+        assert np.count_nonzero(betas == 0.5) == 1
+        assert (np.diff(betas) > 0).all()
+        assert set(np.linspace(*span, points).round(9)) <= set(betas.round(9))
+    assert 0.5 not in betas_on((0.6, 1.5), points)
+
+
 def test_another_question_does_not_go_on_from_the_store(tmp_path: Path) -> None:
     module, samples, (a, b, c, d) = network()
     store = tmp_path / "partial"
