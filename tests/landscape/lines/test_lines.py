@@ -91,14 +91,14 @@ def test_values_are_those_of_the_models_on_the_segment() -> None:
 
 
 @given(low=st.floats(-3, 0.9), width=st.floats(0.2, 5), points=st.integers(2, 200))
-def test_betas_hold_zero_and_one_exactly(low: float, width: float, points: int) -> None:
+def test_betas_hold_the_ends_and_the_mean_exactly(low: float, width: float, points: int) -> None:
     betas = betas_on((low, low + width), points)
     assert (np.diff(betas) > 0).all()
-    assert (betas[0], betas[-1]) == (low, low + width) or {betas[0], betas[-1]} & {0.0, 1.0}
-    for end in (0.0, 1.0):
-        if low < end < low + width:
-            assert end in betas
-    assert points <= len(betas) <= points + 2
+    assert (betas[0], betas[-1]) == (low, low + width) or {betas[0], betas[-1]} & {0.0, 0.5, 1.0}
+    for place in (0.0, 0.5, 1.0):  # the ends, and the mean of both
+        if low < place < low + width:
+            assert place in betas
+    assert points <= len(betas) <= points + 3
 
 
 def test_the_default_has_81_points_and_given_ones_gain_the_ends() -> None:
