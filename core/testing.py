@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .checkpoints import FedscopeError
 from .checkpoints.io.keywords import speak_keywords
 from .training.method_checks.outcome import Line as Line
 from .training.method_checks.report import MethodReport as MethodReport
@@ -43,7 +44,8 @@ def check_method(
         tell: is given each line as its check ends.
 
     Raises:
-        FedscopeError: no method; a setting or a check that there is not.
+        FedscopeError: no method; a setting or a check that there is not; settings that choose another method in its
+            place.
     """
     from .training.method_checks.resolve import chosen_methods
     from .training.method_checks.run_checks import ask_all, chosen_checks, folder
@@ -55,7 +57,13 @@ def check_method(
         with folder() as place:
             given = _with_settings(kind, own, settings or {})
             subject = Subject(kind, name, given, place, _replay)
-            subject.config()  # a mistake in the settings is no failure of the method
+            made = subject.config()  # a mistake in the settings is no failure of the method
+            if type(getattr(made, kind)) is not subject.type:
+                other = str(made.tables()[kind]["method"])
+                raise FedscopeError(
+                    f"the settings choose {kind}.method = {other!r} in the place of {name}, which is to be checked; "
+                    "leave that out"
+                )
             lines += ask_all(subject, checks, tell or (lambda line: None))
     return MethodReport(str(found[0][1]), tuple(lines))
 

@@ -405,3 +405,14 @@ def test_objects_names_and_modules_are_checked_and_what_is_no_method_is_refused(
         check_method("fma", only="ordre")
     with pytest.raises(FedscopeError, match=r"server\.beta is not a setting of FMA"):
         check_method("fma", settings={"server.beta": 1})
+
+
+@pytest.mark.parametrize("settings", [{"method": "ima"}, {"client.method": "sgd"}, {"client": {"method": "fedsam"}}])
+def test_settings_do_not_put_another_method_in_the_place_of_the_one_that_is_checked(settings: dict[str, Any]) -> None:
+    words = (
+        r"the settings choose client\.method = '(sgd|fedsam)' in the place of fedprox, which is to be checked; leave"
+    )
+    with pytest.raises(FedscopeError, match=words):
+        check_method("fedprox", only="order", settings=settings)
+    # beside it any may be chosen
+    assert check_method("fedprox", only="order", settings={"method": "fedprox", "average.method": "ima"}).passed
