@@ -263,8 +263,8 @@ def _with_errors(run: Run, stored: ClientCKA) -> ClientCKA:
 
     errors = _test_errors(run)
     rounds = tuple(replace(one, test_error=errors.get(one.round, nan)) for one in stored.rounds)
-    told = [[one.test_error for one in own] for own in (rounds, stored.rounds)]
-    return stored if np.array_equal(*told, equal_nan=True) else replace(stored, rounds=rounds)
+    now, there = ([one.test_error for one in own] for own in (rounds, stored.rounds))
+    return stored if np.array_equal(now, there, equal_nan=True) else replace(stored, rounds=rounds)
 
 
 def _test_errors(run: Run) -> dict[int, float]:
