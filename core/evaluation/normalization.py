@@ -61,9 +61,9 @@ class Normalization:
     def combined(self, bases: Sequence[Weights]) -> frozenset[str]:
         """Name the buffers that a combination of models combines; all others are the first model's. Directions have
         none."""
-        if not all(base.buffers.keys() >= bases[0].buffers.keys() for base in bases):
-            return frozenset()
-        return frozenset(self.others) | (frozenset() if self.policy == "keep" else self.statistics)
+        names = frozenset(self.others) | (frozenset() if self.policy == "keep" else self.statistics)
+        # looked at where there are any alone: a stored model may be read for it
+        return names if names and all(base.buffers.keys() >= names for base in bases) else frozenset()
 
     def among(
         self, models: Sequence[Model], answers: Callable[[Weights, int], np.ndarray], what: str = "between them"

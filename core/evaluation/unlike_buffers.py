@@ -52,10 +52,10 @@ def unlike_buffers(
             buffer and two models.
     """
     found = []
-    for name in models[0].weights.buffers:
-        if name in statistics:
-            continue
-        values = [np.asarray(model.weights.buffers[name]) for model in models]
+    names = [entry.name for entry in models[0].weights.layout.buffers if entry.name not in statistics]
+    held = [model.weights.buffers for model in models if names]  # of each once: it may be read from a file
+    for name in names:
+        values = [np.asarray(buffers[name]) for buffers in held]
         if all(_is_same(values[0], other) for other in values[1:]):
             continue
         if values[0].dtype.kind == "f" and not all(is_mask(one) for one in values):

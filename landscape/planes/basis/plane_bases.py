@@ -70,9 +70,6 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
     if len(models) != 3:
         raise FedscopeError(f"a plane goes through three models, but {len(models)} were given")
     same_layout(models)
-    for one, other in combinations(models, 2):
-        if (words := same_model(one, other)) is not None:
-            raise FedscopeError(f"{words}; a plane needs three whose parameters differ")
     corners = [model.weights for model in models]
 
     def basis() -> Basis:
@@ -80,7 +77,13 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
         return Basis.through(w_1, w_2, w_3, [model.label for model in models])
 
     # its float64 vectors are made anew where they are needed, and not kept between
-    axes = basis()
+    try:
+        axes = basis()
+    except FedscopeError:
+        for one, other in combinations(models, 2):
+            if (words := same_model(one, other)) is not None:
+                raise FedscopeError(f"{words}; a plane needs three whose parameters differ") from None
+        raise
     u_length, v_length, slope, angle, cos_uv = axes.u_length, axes.v_length, axes.slope, axes.angle, axes.cos_uv
     del axes
 
