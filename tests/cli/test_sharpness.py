@@ -49,7 +49,8 @@ def test_runs_over_rounds_are_one_table_and_one_figure(runs: Path, capsys: pytes
     assert [line.split(":")[0] for line in lines[:4]] == [
         "fma@1/global", "fma@4/global", "ima@1/global", "ima@4/averaged"
     ]  # fmt: skip
-    assert lines[4:] == ["  s.sharpness.csv", "  s.sharpness.json", "  s.pdf", "  s.png"]
+    assert lines[4] == "± one standard error over the random directions drawn"
+    assert lines[5:] == ["  s.sharpness.csv", "  s.sharpness.json", "  s.pdf", "  s.png"]
     made = Sharpness.load("s")
     trace = made.models[1].measure("trace")
     assert trace is not None
