@@ -455,7 +455,9 @@ class ModelInfo:
         A server that draws anew for each entry gives each name others, and one that solves for a layer moves frozen
         ones by its rounding. The same model again where nothing has to be changed.
         """
-        made = tie_again(made, self.tied) if self.tied else made
+        if not self.tied and not self.frozen:
+            return made
+        made = tie_again(made, self.tied)
         places = [where for name, where in self.layout.slices.items() if name in self.frozen]
         if all(np.array_equal(made.parameters[at], start.parameters[at], equal_nan=True) for at in places):
             return made

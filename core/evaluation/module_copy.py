@@ -97,7 +97,7 @@ def _hook_alike(module: nn.Module, copy: nn.Module) -> None:
         own = there.get(name)
         if value._backward_hooks and own is not None and own is not value and own.requires_grad:
             for hook in value._backward_hooks.values():
-                own.register_hook(hook)
+                own.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
 def _left_out(module: nn.Module, names: Collection[str]) -> list[nn.Parameter]:

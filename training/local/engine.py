@@ -143,7 +143,7 @@ class Engine:
         updates = refused_updates(method, tasks, trained)
         waiting: dict[int, State] = {}
         for done, (k, update) in enumerate(updates, start=1):
-            models.put(k, {"model": update.weights})
+            models.put(k, {"model": tasks[k].facts.settled(update.weights, tasks[k].start)})
             states.put(k, {**update.state, **update.optimiser})
             samples[k], steps[k], loss[k], reach[k] = update.samples, update.steps, update.loss, update.reach
             waiting[k] = update.message

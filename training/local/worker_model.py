@@ -78,7 +78,7 @@ class TrainableModel(FlatModule):
         self.load(task.start.parameters, task.start.buffers)
         for layer, leaf, buffer, given in self._unkept:
             layer._buffers[leaf] = buffer  # forward may have put another one there
-            if buffer is not None:
+            if buffer is not None and given is not None:
                 buffer.copy_(given)
         self._watch()
         if self._draws.used:
@@ -140,7 +140,7 @@ class TrainableModel(FlatModule):
         for handle in self._unseen.values():
             handle.remove()
         self._unseen = {
-            name: parameter.register_post_accumulate_grad_hook(partial(self._note, name))
+            name: parameter.register_post_accumulate_grad_hook(partial(self._note, name))  # type: ignore[no-untyped-call]
             for name, parameter in self._learnt.items()
         }
         self.hold_also(())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from fedscope.evaluation.device import Compute
 from fedscope.training import Config, Engine
 from fedscope.training.build import ModelInfo, initial_model, model_info
 from fedscope.training.config.from_python import config_with
-from fedscope.training.local.local_training import batches
+from fedscope.training.local.local_training import LocalTask, LocalUpdate, batches, local_sgd
 from fedscope.training.local.optimisers import hidden_matrices
 from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.base import ClientMethod
 from fedscope.training.settings.registry import names
 
 OWN: dict[str, dict[str, Any]] = {
@@ -145,6 +146,20 @@ def test_whatever_the_client_method(data: str, client: str) -> None:
         last, first = (model.arrays() for model in (records[-1].global_, records[0].start))
         for name in ("head.weight", "head.bias", "layers.2.weight", "layers.2.bias"):
             assert np.array_equal(last[name], first[name])
+
+
+@dataclass(frozen=True)
+class Random(ClientMethod):
+    """A method of somebody's own, which moves all numbers alike."""
+
+    def train(self, task: LocalTask) -> LocalUpdate:
+        update = local_sgd(task, self)
+        noise = np.random.default_rng(task.client).normal(size=task.start.layout.size).astype(np.float32)
+        return replace(update, weights=replace(update.weights, parameters=update.weights.parameters + noise))
+
+
+def test_whatever_a_method_of_ones_own_returns(data: str) -> None:
+    check(play(config_with(settings(data).tables() | {"client": {"epochs": 1}}, {"client": Random}), net()))
 
 
 @pytest.mark.parametrize("server", names("servers"))
