@@ -58,12 +58,16 @@ def compare_network(
     Raises:
         FedscopeError: the network has other numbers; says how to go on.
     """
+    from ...evaluation.standard_tasks import is_own
+
     if source.model is None:
         return "", False
     first = next(recorded_numbers(run), None)
     own = _own_data(run, source, dataset)
     if first is None or own is None:
-        return _untold(run, source, "it has no test_error" if first is None else "its own data are not at hand"), False
+        return _untold(
+            run, source, "it has no test_error" if first is None else "its own data or task are not at hand"
+        ), False
     module = module_of(run)
     key = key_of(first, module, own)
     if key is None:  # it does not fit, which whoever reads the models says
@@ -94,9 +98,12 @@ def compare_network(
     told = _told(outcome, _called(source.model))
     if run.info.get("own_draws"):  # it answers differently each time: nothing sure is seen
         warn_user(f"{run.path}: {told}; the network draws random numbers by itself, so this may be chance")
-        return f"{run.name}: {told}", True
+        return f"{run.name}: {told}", False
     if not source.accept_data:
-        why = _another_source(run, source) or "the class, its arguments or a file that it imports may be another"
+        task = ", or the task" if is_own(own.task) else ""
+        why = (
+            _another_source(run, source) or f"the class, its arguments, or a file that it imports{task} may be another"
+        )
         raise FedscopeError(
             f"{run.path}: {told}, so it is not the network that the run was trained with ({why}); give that one, or "
             "--accept-data (accept_data=True), which goes on and says so in every result"
@@ -115,7 +122,8 @@ def _own_data(run: Run, source: EvaluationConfig, dataset: Dataset) -> Dataset |
         if dataset.task.name != learnt.name or said != dataset.sha256 or (pooled and source.data is not None):
             return data_of(run, learnt)
         return dataset
-    return dataset if said == dataset.sha256 and not pooled else None
+    learnt_as = (run.config or {}).get("model", {}).get("task")
+    return dataset if said == dataset.sha256 and not pooled and dataset.task.name == learnt_as else None
 
 
 def _differs(run: Run, outcome: ErrorCheck) -> bool:

@@ -12,6 +12,7 @@ from ...checkpoints import FedscopeError
 from ...evaluation.accelerators import is_out_of_memory
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.seeded import forked
+from ...evaluation.standard_tasks import is_own
 from ..import_string import describe_error
 from .worker_model import TrainableModel, mean_loss
 
@@ -66,7 +67,7 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, compute: Compu
     bench = TrainableModel(module, compute)
     bench.draw_masks(torch.Generator(device="cpu").manual_seed(0))
     device = compute.device
-    x, y = samples.x.to(device), samples.y.to(device)
+    x, y = samples.x[:TRIED].to(device), samples.y.to(device)
     try:
         with compute.products(), compute.forward():
             value = mean_loss(samples.task)(bench.module, x, y)
@@ -79,7 +80,8 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, compute: Compu
         raise FedscopeError(
             f"--model {name} cannot be trained on {len(y)} of {samples.label}: {describe_error(error)}"
         ) from error
+    task = f", or the task {samples.task.name} does" if is_own(samples.task) else ""
     raise FedscopeError(
         f"the loss of --model {name} has no gradient: its forward computes under torch.no_grad(), or detaches what it "
-        f"returns, or the task {samples.task.name} does; take that out"
+        f"returns{task}; take that out"
     )

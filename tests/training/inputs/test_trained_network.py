@@ -174,3 +174,25 @@ def test_the_loss_tells_where_the_errors_agree(run: Path) -> None:
     edit("return self.b(torch.relu(self.a(x.flatten(1))))", "return 2 * self.b(torch.relu(self.a(x.flatten(1))))")
     with pytest.raises(FedscopeError, match=r"test_loss of round 2 was recorded as 0\.\d+, but with model="):
         fedscope.wima(run, model="ownnets:Net", **CALL)
+
+
+def mild(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A loss of one's own."""
+    return nn.functional.cross_entropy(outputs, y, reduction="none", label_smoothing=0.1)
+
+
+def strong(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Another one."""
+    return nn.functional.cross_entropy(outputs, y, reduction="none", label_smoothing=0.5)
+
+
+def test_another_task_is_no_other_network(run: Path) -> None:
+    few: dict[str, Any] = {"clients": 4, "participation": 1, "rounds": 1, "epochs": 1, "partition": "iid"}
+    fedscope.train(model="ownnets:Net", task=mild, out="smooth", **few)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        for task in (mild, strong):
+            fedscope.sharpness("smooth@last", model="ownnets:Net", task=task, limit=50)
+    with pytest.raises(FedscopeError, match="is not the network that the run was trained with"):
+        fedscope.sharpness("smooth@last", model="ownnets:Tanh", task=mild, limit=50)
+    assert run.exists()
