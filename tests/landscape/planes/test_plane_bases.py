@@ -14,6 +14,7 @@ from random_models import measured_directly, random_models, random_samples
 from sklearn.decomposition import PCA
 from torch import nn
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.evaluation.samples import Samples
@@ -256,3 +257,25 @@ def test_all_names_of_a_tied_tensor_have_one_direction(same_axes: bool) -> None:
     assert not np.array_equal(parts["encode.weight"], parts["decode.weight"])
     same = layout.views(directions[0].parameters)["decode.weight"]
     np.testing.assert_allclose(parts["decode.weight"], same, rtol=1e-12)
+
+
+def test_planes_of_modules_ask_the_module_what_is_tied() -> None:
+    """A module on the plane is drawn on it; on the same axes the directions are those of tied tensors, too."""
+    nets = [Tied(), Tied()]
+    x = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+    layout = Layout.of(nets[0])
+    starts = [Model("m", "", layout.flatten({n: v.numpy() for n, v in net.state_dict().items()})) for net in nets]
+    span = random_directions(starts[0], 0, nets[0])
+    moved = copy.deepcopy(nets[0])
+    with torch.no_grad():
+        for name, p in moved.named_parameters():
+            p.add_(torch.from_numpy(np.asarray(0.4 * layout.views(span.bases[1].parameters)[name])))
+    how = {"random": True, "data": (x, (x[:, 0] > 0).long()), "grid": 2, "range": (0.0, 0.5, 0.0, 0.5)}
+    alone = fedscope.plane(nets[0], show=[moved], **how)
+    (shown,) = [one for one in alone.models if one.role == "shown"]
+    assert (shown.a, shown.b, shown.off_plane) == pytest.approx((0.4, 0.0, 0.0), abs=1e-5)
+    (first, *_) = fedscope.plane(nets, same_axes=True, **how).panels()
+    ties, none = (on_same_axes("random", [[one] for one in starts], 0, net)[0] for net in (nets[0], None))
+    assert first.plane.attrs["directions_cosine"] == ties.about["directions_cosine"] != none.about["directions_cosine"]
+    for plane in (alone, first.plane):
+        assert plane.attrs["directions"] == "orthogonal in every filter, one of tied tensors"
