@@ -35,6 +35,7 @@ from ..settings.values import parse_value
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig
+from .setting_names import offer_setting
 
 
 @dataclass(frozen=True)
@@ -292,8 +293,6 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
         place, equals, word = text.partition("=")
         section, dot, key = place.strip().partition(".")
         if not (equals and dot and section and key):
-            from .from_python import offer_setting
-
             offer = offer_setting(place.strip()) if equals and not dot else ""
             raise FedscopeError(
                 f"--set {text!r} is not understood{offer or ';'} write section.key=value, as in {example}"

@@ -7,33 +7,13 @@ from dataclasses import fields
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
-from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, preset
 from ..user_code.typed import given_keywords, handed_tables, typed_method
 from .config import SECTIONS, Config, merge
-from .sections import DataConfig, RecordConfig, RunConfig
+from .setting_names import KEYWORDS, OF_SECTIONS
 
 METHOD = "method"
-#: keywords that are another name for a setting, as the flags of ``fedscope train`` are
-KEYWORDS: Mapping[str, str] = {
-    "clients": "data.clients",
-    "participation": "run.participation",
-    "rounds": "run.rounds",
-    "epochs": "client.epochs",
-    "batch": "client.batch",
-    "lr": "client.lr",
-    "seed": "run.seed",
-    "device": "run.device",
-}
-_OF_SECTIONS: Mapping[str, type] = {
-    "data": DataConfig,
-    "client": ClientMethod,
-    "server": ServerMethod,
-    "average": AverageMethod,
-    "run": RunConfig,
-    "record": RecordConfig,
-}
 
 
 def config_from(given: Config | Mapping[str, Any]) -> Config:
@@ -139,27 +119,14 @@ def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) 
     return merge(own, single)
 
 
-def offer_setting(name: str) -> str:
-    """Offer the setting that a name without its section may mean, in a clause, or nothing.
-
-    >>> offer_setting("lr"), offer_setting("windw"), offer_setting("xyz")
-    ('; did you mean client.lr?', '; did you mean average.window?', '')
-    """
-    keys = {key.name: f"{section}.{key.name}" for section, kind in _OF_SECTIONS.items() for key in fields(kind)}
-    keys |= {"window": "average.window", **KEYWORDS}
-    if name in keys:
-        return f"; did you mean {keys[name]}?"
-    return nearest(name, keys, keys).replace('"', "")
-
-
 def _unknown(name: str, value: Any) -> str:
     """Say what a name may have meant: a setting of a section, or a word near it."""
-    places = [section for section, kind in _OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]
+    places = [section for section, kind in OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]
     places += [section for section, (_, selector, _) in METHOD_SECTIONS.items() if name == selector != METHOD]
     if places:
         offers = " or ".join(f'{{"{section}": {{"{name}": {value!r}}}}}' for section in places)
         return f"{name} is a setting of a section; give {offers}"
-    keys = {key.name: section for section, kind in _OF_SECTIONS.items() for key in fields(kind)}
+    keys = {key.name: section for section, kind in OF_SECTIONS.items() for key in fields(kind)}
     offers_by = {**{key: f"{section}.{key}" for key, section in keys.items()}, **{one: one for one in SECTIONS}}
     return (
         f"{name} is neither a section nor a setting{nearest(name, [METHOD, *offers_by], offers_by)}; sections are "
