@@ -59,15 +59,10 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, compute: Compu
     Raises:
         FedscopeError: says why there is none.
     """
-    if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise FedscopeError(
-            f"--model {name} has no parameter that can be trained: all have requires_grad=False; leave those that "
-            "clients train at True"
-        )
     bench = TrainableModel(module, compute)
     bench.draw_masks(torch.Generator(device="cpu").manual_seed(0))
     device = compute.device
-    x, y = samples.x[:TRIED].to(device), samples.y.to(device)
+    x, y = bench.in_own_type(samples.x[:TRIED].to(device)), samples.y.to(device)
     try:
         with compute.products(), compute.forward():
             value = mean_loss(samples.task)(bench.module, x, y)

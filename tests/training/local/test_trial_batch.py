@@ -73,7 +73,7 @@ class Dropped(Net):
     [
         (Images, "the module fails on 1 of digits test"),
         (Nine, r"but digits test has 10 classes, so \[1, 10\] is needed"),
-        (Frozen, "has no parameter that can be trained: all have requires_grad=False"),
+        (Frozen, "trains none of its parameters \\(requires_grad is False for all\\)"),
         (Blocked, r"has no gradient: its forward computes under torch.no_grad\(\), or detaches"),
         (Fails, r"cannot be trained on 8 of digits train: ValueError: no such mode$"),
     ],

@@ -132,7 +132,7 @@ def test_a_run_that_keeps_another_text_says_so(nets: Any, tmp_path: Path) -> Non
     with warnings.catch_warnings():
         warnings.simplefilter("error", FedscopeWarning)
         fedscope.train(model=nets.Net, out=tmp_path / "fresh", **few)
-    edit("torch.relu", "torch.tanh")
+    edit("torch.relu", "torch.sigmoid")  # of another length: Python tells a file from its cache by second and size
     with pytest.warns(
         FedscopeWarning, match="editednets.py was edited since model editednets:Net was imported"
     ) as said:
