@@ -75,6 +75,7 @@ WORDS = {
     "layer_settings": "layers with other servers or settings (--layers)",
     "directions": "random directions of an earlier version",
     "calibration_batches": "statistics re-estimated on other batches, by an earlier version",
+    "recorded_models": "losses of the first run's models alone, by an earlier version",
     "frozen": "frozen parameters counted otherwise (--frozen)",
     "frozen_parameters": "other parameters frozen",
     "task_behaviour": "the task's code as it was before",

@@ -405,6 +405,10 @@ def module_of(run: Run) -> nn.Module:
     return build_module(architecture, shape, classes, seed=config.run.seed)
 
 
+#: by which share of its length rounding may move a tensor
+ROUNDED = 1e-5
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """The facts of a model that are fixed before a federation's first round.
@@ -450,21 +454,32 @@ class ModelInfo:
         return mask
 
     def settled(self, made: Weights, start: Weights) -> Weights:
-        """Give all names of a tied parameter the numbers of the last one, and frozen ones those that were sent.
+        """Give all names of a tied parameter the numbers of the last one, and frozen ones those that were sent, where
+        no more than rounding has moved them.
 
         A server that draws anew for each entry gives each name others, and one that solves for a layer moves frozen
-        ones by its rounding. The same model again where nothing has to be changed.
+        ones by its rounding. What moves a frozen one further has meant to: a head that is solved for, or the pair of
+        factors of a product. The same model again where nothing has to be changed.
         """
         if not self.tied and not self.frozen:
             return made
         made = tie_again(made, self.tied)
         places = [where for name, where in self.layout.slices.items() if name in self.frozen]
-        if all(np.array_equal(made.parameters[at], start.parameters[at], equal_nan=True) for at in places):
+        back = [at for at in places if _is_rounded(made.parameters[at], start.parameters[at])]
+        if not back:
             return made
         parameters = made.parameters.copy()
-        for at in places:
+        for at in back:
             parameters[at] = start.parameters[at]
         return replace(made, parameters=parameters)
+
+
+def _is_rounded(made: np.ndarray, sent: np.ndarray) -> bool:
+    """Check whether numbers are others, and no further apart than a solution in single precision may round."""
+    if np.array_equal(made, sent, equal_nan=True):
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.linalg.norm(made.astype(np.float64) - sent) <= ROUNDED * np.linalg.norm(sent.astype(np.float64)))
 
 
 def find_head(module: nn.Module, name: str | None = None) -> str | None:

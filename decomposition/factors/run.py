@@ -106,12 +106,21 @@ class DecompositionRequest:
             "device": self.source.compute.name,
             "precision": self.source.precision,
             **({"layers": self.layers} if self.layers is not None else {}),
-            **statistics_settings(self.source, self.normalization),
+            **self._statistics(),
             **given_settings(self.runs, self.source),
             **digest_of_data(self.runs, self.source),
             **(code_settings(self.runs, self.source) if self.draws.kind == "local" else {}),
+            # those of the first run alone, in earlier versions
+            **({"recorded_models": "means"} if self.draws.kind == "runs" and self.layers is None else {}),
         }
         return settings, partial(self._answer, groups, settings)
+
+    def _statistics(self) -> dict[str, Any]:
+        if self.normalization == "averaged":  # without a look at the network
+            return {}
+        dataset = dataset_of(self.runs, self.source)
+        module = module_for(self.runs[0], self.source, dataset)
+        return statistics_settings(self.source, self.normalization, module, dataset)
 
     def _answer(
         self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Execution
@@ -175,7 +184,7 @@ class DecompositionRequest:
 
         if not isinstance(stored, Decomposition):
             return stored
-        runs = {"+".join(run.name for run in own): own[0] for own in self.groups}
+        runs = {"+".join(run.name for run in own): own for own in self.groups}
         parts = tuple(with_errors(part, runs[part.run]) if part.run in runs else part for part in stored.runs)
         changed = any(new is not old for new, old in zip(parts, stored.runs, strict=True))
         return replace(stored, runs=parts) if changed else stored
@@ -250,12 +259,12 @@ class DecompositionRequest:
         return selections_of(run.layout, self.layers, "decompose", statistics=True)
 
 
-def with_errors(stored: RunFactors, run: Run) -> RunFactors:
-    """Return a run's factors with its test errors of now; the same object where these only go further than those of its
-    rounds, because the run went on."""
+def with_errors(stored: RunFactors, runs: Sequence[Run]) -> RunFactors:
+    """Return the factors of runs with their test errors of now; the same object where these only go further than those
+    of its rounds, because the runs went on."""
     from ...training import error_curves
 
-    now = error_curves(run)
+    now = error_curves(*runs)
     last = max([one.round for one in stored.rounds] + [t for curve in stored.curves for t in curve.rounds], default=0)
 
     def until_last(curves: Sequence[ErrorCurve]) -> list[tuple[str, int, float]]:

@@ -76,7 +76,7 @@ class ReaggregationRequest:
             **(described(self.rows) if self.rows[0].parts else {}),
             "from_state": self.from_state,
             **({"align": self.align} if self.align != "none" else {}),
-            **statistics_settings(self.source, self.normalization),
+            **statistics_settings(self.source, self.normalization, module, dataset),
             **({"keeps": keeps} if keeps else {}),
             **({"code": code} if code else {}),
             **given_settings([self.run], self.source, module=module),

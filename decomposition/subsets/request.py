@@ -81,6 +81,7 @@ class SubsetsRequest:
             FedscopeError: runs without data, or with other data; samples that there are not.
         """
         material = self._material()
+        module = material.modules[self.runs[0].name]
         settings: dict[str, Any] = {
             "run": identities(self.runs, [(one.run, one.number) for one in self.rounds]),
             "rounds": [[one.run.name, one.number] for one in self.rounds],
@@ -88,8 +89,8 @@ class SubsetsRequest:
             "subsets": self.subsets,
             "weights": self.weights,
             **({"align": self.align} if self.align != "none" else {}),
-            **statistics_settings(self.source, self.normalization),
-            **given_settings(self.runs, self.source, module=material.modules[self.runs[0].name]),
+            **statistics_settings(self.source, self.normalization, module, material.dataset),
+            **given_settings(self.runs, self.source, module=module),
             **material.about,
             "device": self.source.compute.name,
             "precision": self.source.precision,

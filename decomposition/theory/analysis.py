@@ -132,7 +132,7 @@ def theory(
             **{"kernel_samples": kernel_samples if kernels else None, "dimension": dimension if kernels else None},
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
             **counted_for_fedswa(opened, numbers),
-            **statistics_settings(source, normalization),
+            **statistics_settings(source, normalization, posed.module, posed.dataset),
             **(code_settings([opened], source) if count else {}),
         }
         statistics = measured_statistics(posed.module, posed.dataset, source, normalization)

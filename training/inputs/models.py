@@ -500,5 +500,8 @@ def calibration_settings(posed: ResolvedModels, source: EvaluationConfig, normal
     samples = calibration_of(posed, source, normalization)
     if samples is None:
         return {}
+    from ...evaluation.normalization import statistics_of
+
     seed = source.seed if source.limit else None
-    return {"calibration_samples": len(samples), "calibration_seed": seed, **batches_settings(len(samples))}
+    batches = batches_settings(len(samples)) if statistics_of(posed.module) else {}
+    return {"calibration_samples": len(samples), "calibration_seed": seed, **batches}

@@ -241,11 +241,19 @@ def digest_of_data(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
     """
     if not any(run.is_foreign for run in runs):
         return {}
+    from ...checkpoints.recorder.inputs import named_data
+    from ..settings.registry import names
+
+    named = data_named(runs, source)
+    if isinstance(named, str) and named in names("data"):  # a set of fedscope's own, which the name fixes
+        return {}
     dataset = dataset_of(runs, source)
     kept = [run.info.get("data", {}) for run in runs]
     if all(data.get("sha256") == dataset.sha256 for data in kept):
         return {}
-    if source.data is None and all("file_sha256" in data for data in kept):
+    given = named_data(named) if isinstance(source.data, str) and isinstance(named, str) else {}
+    files = [data.get("file_sha256") for data in kept]
+    if all(files) and (source.data is None or set(files) == {given.get("file_sha256")}):
         return {}
     return {"data_sha256": dataset.sha256}
 

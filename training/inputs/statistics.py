@@ -30,15 +30,24 @@ def refuse_unknown_statistics(normalization: str) -> None:
     refuse_unknown_choice("normalization", normalization, STATISTICS)
 
 
-def statistics_settings(source: EvaluationConfig, normalization: str) -> dict[str, Any]:
-    """Describe what numbers depend on, for a result's provenance; nothing where statistics are averaged."""
+def statistics_settings(
+    source: EvaluationConfig, normalization: str, module: nn.Module, dataset: Dataset
+) -> dict[str, Any]:
+    """Describe what numbers depend on, for a result's provenance; nothing where statistics are averaged.
+
+    How samples are put in batches counts where there are several, and layers that are measured on them.
+    """
+    from ...evaluation.normalization import statistics_of
+
     if normalization == "averaged":
         return {}
+    asked = source.limit or CALIBRATION
+    batches = batches_settings(min(asked, len(dataset.y_train))) if statistics_of(module) else {}
     return {
         "normalization": normalization,
-        "calibration_limit": source.limit or CALIBRATION,
+        "calibration_limit": asked,
         "calibration_seed": source.seed,
-        **batches_settings(source.limit or CALIBRATION),
+        **batches,
     }
 
 

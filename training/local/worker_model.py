@@ -16,7 +16,6 @@ from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import is_shared
 from ...evaluation.standard_tasks import is_own
 from ...evaluation.tasks import Task
-from ...evaluation.trainable_parameters import frozen_parameters
 from ..rng import torch_generator
 from .dropout_masks import MaskStream, address_dropout
 from .to_device import send
@@ -35,9 +34,8 @@ class TrainableModel(FlatModule):
     Attributes:
         w: the parameters, [P].
         g: the gradient, [P]; ``backward`` adds to it.
-        held: [P] bool, which of them no step moves: those of frozen parameters, those that no loss of the task has
-            depended on so far, and of a tied one all names but the last, which the module computes with; None where all
-            move.
+        held: the places in them that no step moves, ascending: of frozen parameters, of those that no loss of the task
+            has depended on so far, and of a tied one of all names but the last, which the module computes with.
         batch_statistics: whether the module has layers that normalise over the batch, which one sample is none of.
     """
 
@@ -52,9 +50,8 @@ class TrainableModel(FlatModule):
         for name, where in self.layout.slices.items():
             own[name].grad = self.g[where].view(own[name].shape)
         self._copies = copies_of(self.module, self.layout)
-        frozen = [self.layout.slices[name] for name in frozen_parameters(self.module) if name in self.layout.slices]
         last = {id(own[name]): name for name in self.layout.slices}
-        self._learnt = {name: own[name] for name in last.values() if own[name].requires_grad}
+        self._own, self._last = own, frozenset(last.values())
         #: buffers that no model holds (``persistent=False``, None): each client begins with those of the module
         self._unkept = [
             (layer, leaf, value, None if value is None else value.clone())
@@ -62,10 +59,10 @@ class TrainableModel(FlatModule):
             for leaf, value in layer._buffers.items()
             if value is None or (leaf in layer._non_persistent_buffers_set and not is_shared(value))
         ]
-        self._resting = [*frozen, *(stale for stale, _ in self._copies)]
-        self._masks: dict[frozenset[str], Tensor | None] = {}
         self._unseen: dict[str, Any] = {}
         self._reached: set[str] = set()
+        self._asleep: tuple[frozenset[str], frozenset[str]] | None = None
+        self.held: list[slice] = []
         self.hold_also(())
         self._companions: dict[str, FlatModule] = {}
 
@@ -77,9 +74,8 @@ class TrainableModel(FlatModule):
         """
         self.load(task.start.parameters, task.start.buffers)
         for layer, leaf, buffer, given in self._unkept:
-            layer._buffers[leaf] = buffer  # forward may have put another one there
-            if buffer is not None and given is not None:
-                buffer.copy_(given)
+            # forward may have put another one there, or changed this one; a view of fewer numbers takes no copy
+            layer._buffers[leaf] = buffer if given is None else given.clone()
         self._watch()
         if self._draws.used:
             draw = task.draw + 1_000_000 * pass_
@@ -112,36 +108,40 @@ class TrainableModel(FlatModule):
 
     def add_decay(self, g: Tensor, weight_decay: float) -> Tensor:
         """Add ``weight_decay`` w to ``g``, in place, without the parameters that are held."""
-        w = self.w if self.held is None else self.w.masked_fill(self.held, 0.0)
-        return g.add_(w, alpha=weight_decay)
+        for at in outside(self.held, self.layout.size):
+            g[..., at].add_(self.w[..., at], alpha=weight_decay)
+        return g
 
     def hold(self) -> None:
         """Take out of ``g`` what would move the parameters that are held."""
-        if self.held is not None:
-            self.g.masked_fill_(self.held, 0.0)
+        for at in self.held:
+            self.g[..., at].zero_()
 
     def step(self, optimiser: Any, *how: Any) -> None:
         """One step of an optimiser along ``g``; some shrink parameters whose gradient is 0, which the held ones do not
         follow."""
-        before = None if self.held is None else self.w.clone()
+        before = [self.w[..., at].clone() for at in self.held]
         optimiser.step(self.w, self.g, *how)
-        if self.held is not None and before is not None:
-            self.w.copy_(torch.where(self.held, before, self.w))
+        for at, values in zip(self.held, before, strict=True):
+            self.w[..., at].copy_(values)
 
     def hold_also(self, unused: Iterable[str]) -> None:
         """Hold parameters that no loss depends on, too: torch's optimisers skip what has no gradient."""
-        names = frozenset(unused)
-        if names not in self._masks:
-            self._masks[names] = self._mask([*self._resting, *(self.layout.slices[name] for name in names)])
-        self.held = self._masks[names]
+        frozen = frozenset(name for name in self.layout.slices if not self._own[name].requires_grad)
+        asleep = frozen, frozenset(unused)
+        if asleep != self._asleep:
+            self._asleep = asleep
+            places = [self.layout.slices[name] for name in frozen | asleep[1]]
+            self.held = joined([*places, *(stale for stale, _ in self._copies)])
 
     def _watch(self) -> None:
         """Have the passes that follow note which parameters they reach; each is watched until one does."""
         for handle in self._unseen.values():
             handle.remove()
         self._unseen = {
-            name: parameter.register_post_accumulate_grad_hook(partial(self._note, name))  # type: ignore[no-untyped-call]
-            for name, parameter in self._learnt.items()
+            name: self._own[name].register_post_accumulate_grad_hook(partial(self._note, name))  # type: ignore[no-untyped-call]
+            for name in self.layout.slices
+            if name in self._last and self._own[name].requires_grad
         }
         self.hold_also(())
 
@@ -154,14 +154,6 @@ class TrainableModel(FlatModule):
                 self._unseen.pop(name).remove()
             self._reached.clear()
             self.hold_also(self._unseen)
-
-    def _mask(self, places: Sequence[slice]) -> Tensor | None:
-        if not places:
-            return None
-        mask = torch.zeros(self.layout.size, dtype=torch.bool)
-        for place in places:
-            mask[place] = True
-        return mask.to(self.device)
 
     def loss(self, objective: Objective, x: Tensor, y: Tensor) -> Any:
         """Return the loss of a batch, as :func:`minimised_and_told` has it; the objective's gradient is in ``g``
@@ -195,7 +187,10 @@ class TrainableModel(FlatModule):
         The model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
         pass meets the same ones, so that two gradients of a batch differ by their models alone. ``g`` is overwritten.
         """
-        before = [(buffer, buffer.clone()) for buffer in self.module.buffers() if not is_shared(buffer)]
+        state = self.module.state_dict()
+        before = {entry.name: state[entry.name].clone() for entry in self.layout.buffers}
+        unkept = [(layer, leaf, layer._buffers[leaf]) for layer, leaf, *_ in self._unkept]
+        copies = [None if buffer is None else buffer.clone() for *_, buffer in unkept]
         here = self.w.clone()
         place = self.place_in_masks()
         self.w.copy_(w)
@@ -204,8 +199,10 @@ class TrainableModel(FlatModule):
         finally:
             self.w.copy_(here)
             with torch.no_grad():
-                for buffer, values in before:
-                    buffer.copy_(values)
+                for name, values in before.items():
+                    state[name].copy_(values)
+            for (layer, leaf, _), buffer in zip(unkept, copies, strict=True):
+                layer._buffers[leaf] = buffer
             self.return_in_masks(place)
         return self.g.clone()
 
@@ -238,6 +235,31 @@ def minimised_and_told(found: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, T
         return found, found
     whole, alone = found
     return whole, alone.detach() + 0 * whole.detach()
+
+
+def joined(places: Iterable[slice]) -> list[slice]:
+    """Join places that follow each other, ascending.
+
+    >>> joined([slice(4, 6), slice(0, 2), slice(2, 3)])
+    [slice(0, 3, None), slice(4, 6, None)]
+    """
+    found: list[slice] = []
+    for at in sorted(places, key=lambda at: (at.start, at.stop)):
+        if found and at.start <= found[-1].stop:
+            found[-1] = slice(found[-1].start, max(found[-1].stop, at.stop))
+        else:
+            found.append(slice(at.start, at.stop))
+    return found
+
+
+def outside(places: Sequence[slice], size: int) -> list[slice]:
+    """Return what lies between places that :func:`joined` gave, of ``size`` numbers.
+
+    >>> outside([slice(0, 3), slice(4, 6)], 8), outside([], 8)
+    ([slice(3, 4, None), slice(6, 8, None)], [slice(0, 8, None)])
+    """
+    ends = [0, *(end for at in places for end in (at.start, at.stop)), size]
+    return [slice(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b]
 
 
 def copies_of(module: nn.Module, layout: Layout) -> list[tuple[slice, slice]]:

@@ -82,7 +82,6 @@ class Settings:
         }
 
 
-@cache  # half of what it takes to read a configuration, and the same for every one of a class
 def without_effect(chosen: Settings) -> Iterator[str]:
     """Find the settings that are not their defaults and have no effect beside the others, a sentence each."""
     for key in fields(chosen):
@@ -96,6 +95,7 @@ def without_effect(chosen: Settings) -> Iterator[str]:
             )
 
 
+@cache  # half of what it takes to read a configuration, and the same for every one of a class
 def types_of(kind: Any) -> dict[str, Any]:
     """Return the types of a class's settings, by name."""
     return get_type_hints(kind)

@@ -10,6 +10,7 @@ import csv
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -392,5 +393,9 @@ def test_one_batch_is_taken_as_it_is_and_several_are_another_question() -> None:
         policy = Normalization("re-estimate", samples.x, samples)
         assert ("calibration_batches" in statistics_identity(policy)) == several
         source = EvaluationConfig.of("test", {"limit": len(samples)})
-        assert ("calibration_batches" in statistics_settings(source, "re-estimate")) == several
-    assert statistics_settings(source, "averaged") == {}
+        data = load_data("digits")
+        assert ("calibration_batches" in statistics_settings(source, "re-estimate", net, data)) == several
+        assert "calibration_batches" not in statistics_settings(source, "re-estimate", nn.Linear(3, 2), data)
+        few = replace(data, x_train=data.x_train[:300], y_train=data.y_train[:300])
+        assert "calibration_batches" not in statistics_settings(source, "re-estimate", net, few)
+    assert statistics_settings(source, "averaged", net, data) == {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -118,7 +118,7 @@ def vectors(record: RoundRecord) -> Iterator[tuple[str, Weights]]:
             yield from ((name, Weights(layout, row, {})) for row in np.atleast_2d(value))
 
 
-def check(records: list[RoundRecord], *, states: bool = True) -> None:
+def check(records: list[RoundRecord], *, states: bool = True, frozen: Sequence[str] = FROZEN) -> None:
     first = records[0].start
     assert first is not None
     initial = first.arrays()
@@ -131,7 +131,7 @@ def check(records: list[RoundRecord], *, states: bool = True) -> None:
         for what, model in models(record):
             arrays = model.arrays()
             moved |= {name for name in arrays if not np.array_equal(arrays[name], initial[name])}
-            for name in FROZEN:
+            for name in frozen:
                 assert np.array_equal(arrays[name], initial[name]), f"{what}: {name} was frozen"
     assert moved >= {"m.weight", "n.weight", "n.bias"}
 
@@ -158,8 +158,14 @@ class Random(ClientMethod):
         return replace(update, weights=replace(update.weights, parameters=update.weights.parameters + noise))
 
 
-def test_whatever_a_method_of_ones_own_returns(data: str) -> None:
-    check(play(config_with(settings(data).tables() | {"client": {"epochs": 1}}, {"client": Random}), net()))
+def test_a_method_of_ones_own_may_move_what_is_frozen_and_tied_tensors_stay_one(data: str) -> None:
+    """A head that clients solve for in closed form is frozen for all other steps."""
+    records = play(config_with(settings(data).tables() | {"client": {"epochs": 1}}, {"client": Random}), net())
+    check(records, frozen=())
+    start, global_ = records[0].start, records[-1].global_
+    assert start is not None
+    assert global_ is not None
+    assert all(np.abs(global_.arrays()[name] - start.arrays()[name]).min() > 1e-3 for name in FROZEN)
 
 
 @pytest.mark.parametrize("server", names("servers"))
@@ -288,7 +294,10 @@ def test_facts_settle_a_model_and_leave_one_that_is() -> None:
     other = replace(start, parameters=np.arange(len(start.parameters), dtype=np.float32))
     settled, given = facts.settled(other, start).arrays(), other.arrays()
     assert np.array_equal(settled["m.weight"], given["layers.1.weight"])
-    assert np.array_equal(settled["first.weight"], start.arrays()["first.weight"])
+    assert np.array_equal(settled["first.weight"], given["first.weight"]), "no rounding: somebody has meant it"
+    near = replace(start, parameters=start.parameters * np.float32(1 + 2e-7))
+    assert not np.array_equal(near.arrays()["first.weight"], start.arrays()["first.weight"])
+    assert np.array_equal(facts.settled(near, start).arrays()["first.weight"], start.arrays()["first.weight"])
     plain = ModelInfo(start.layout)
     assert plain.settled(other, start) is other
 
