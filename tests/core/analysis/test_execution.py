@@ -263,7 +263,7 @@ def test_models_are_modules_state_dicts_and_addresses_alike(runs: Path) -> None:
     ("models", "source", "message"),
     [
         (["net"], {}, r"Linear 1 is a model, which does not say its data; give --data"),
-        (["state"], {"data": "digits"}, r"model 1 is a state dict, which does not say its architecture; give --model"),
+        (["state"], {"data": "digits"}, r"model 1 is a state dict, which does not say its architecture; give model="),
         (
             [3],
             {"data": "digits", "model": "mlp"},

@@ -413,6 +413,12 @@ def test_modules_in_half_precision_are_taken_in_float32_and_it_is_said(dtype: to
 def test_questions_on_modules_answer_as_torch(name: str) -> None:
     part, modules = samples(), made(name, 3)
     given = (part.x, part.y)
+    if name == "pruned":  # with one mask: nothing lies between two
+        with pytest.raises(FedscopeError, match=r"differ in the buffer 1\.weight_mask"):
+            fedscope.plane(modules, data=given, grid=3)
+        for module in modules[1:]:
+            for buffer, first in zip(module.buffers(), modules[0].buffers(), strict=True):
+                buffer.copy_(first)
     plane = fedscope.plane(modules, data=given, grid=3)
     sharp = fedscope.sharpness(modules[0], data=given, draws=1, top=1, probes=1)
     expected = [float(torchs_loss(module, part)) for module in modules]
