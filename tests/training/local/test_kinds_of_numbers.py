@@ -83,6 +83,47 @@ def test_a_network_in_two_types_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+class Spread(nn.Module):
+    """A buffer of no model that is a view: 64 numbers in the place of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.register_buffer("scale", torch.full((1,), 0.5).expand(64), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.layer(x.flatten(1) * self.scale)
+        return answer
+
+
+class Freezing(nn.Module):
+    """Freezes its first layer in its first pass, as a module that unfreezes layer by layer does the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 8), nn.Linear(8, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.first.requires_grad_(False)
+        answer: torch.Tensor = self.last(self.first(x.flatten(1)).tanh())
+        return answer
+
+
+@pytest.mark.parametrize("client", ["sgd", "mime"])
+def test_buffers_that_are_views_are_no_matter(tmp_path: Path, client: str) -> None:
+    given = {**CONFIG, "client": {"epochs": 1, "method": client}}
+    run = fedscope.train(given, tmp_path / "run", model=Spread)
+    assert np.isfinite(run.round(2).read("global").parameters).all()
+
+
+def test_a_layer_that_is_frozen_while_training_stays_from_the_next_client_on(tmp_path: Path) -> None:
+    run = fedscope.train(CONFIG, tmp_path / "run", model=Freezing, workers=1)
+    start, global_ = run.round(2).read("start").arrays(), run.round(2).read("global").arrays()
+    assert np.array_equal(start["first.weight"], global_["first.weight"])
+    assert not np.array_equal(start["last.weight"], global_["last.weight"])
+
+
 def test_each_client_begins_with_the_buffers_of_the_module(tmp_path: Path) -> None:
     """Whoever trained before on the same worker: one worker, three, and a resumed run."""
     one, three = (
