@@ -48,6 +48,7 @@ def test_every_such_setting_is_told_beside_every_value_with_which_it_does_nothin
         for value in choices[other]:
             given = {section: {"method": name, other: value, key.name: OTHER[section, key.name]}}
             said = list(without_effect(getattr(Config.read(given), section)))
+            assert said == list(without_effect(getattr(Config.read(given), section))), "each time, not the first alone"
             assert len(said) == (value not in counts), (name, key.name, value)
             default = {section: {"method": name, other: value}}
             assert not list(without_effect(getattr(Config.read(default), section)))
