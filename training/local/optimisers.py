@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.trainable_parameters import trains_nothing
+from ..returned_arrays import is_own
 from ..rng import BESIDE
 from ..settings.own_code import OwnCode, short_name
 from .to_device import send
@@ -307,14 +309,40 @@ def hidden_matrices(module: nn.Module, head: str | None) -> dict[str, tuple[int,
     }
 
 
+def may_need_no_gradient(method: ClientMethod) -> bool:
+    """Check whether somebody's own code trains, which may do without the gradient of the task's loss: a client method
+    with an objective of its own or a closed form, or an optimiser. Those of torch step along a gradient.
+
+    >>> from fedscope.training.methods.clients.sgd import SGD
+    >>> may_need_no_gradient(SGD()), may_need_no_gradient(SGD(optimiser="adamw"))
+    (False, False)
+    """
+    if is_own(method):
+        return True
+    name = method.local_optimiser
+    if not isinstance(name, OwnCode):
+        return ":" in name
+    from .own_optimiser import defined_as
+
+    return not defined_as(name).startswith("torch.optim.")
+
+
 def refuse_useless(method: ClientMethod, module: nn.Module, head: str | None, model: str) -> None:
     """Refuse an optimiser that does not go with a model, and a model that nothing moves, before anybody trains.
+
+    Where :func:`may_need_no_gradient`, a model that is frozen whole is warned of instead: the client may be about its
+    buffers.
 
     Raises:
         FedscopeError: a model all of whose parameters are frozen; Muon, and no matrix in a hidden layer; code of the
             user's own that is not here, is no optimiser, or does not step.
     """
-    if trains_nothing(module):
+    if trains_nothing(module) and may_need_no_gradient(method):
+        warn_user(
+            f"{model} trains none of its parameters (requires_grad is False for all), so that they stay as they were, "
+            "whatever client.method does; to have it move them, set module.requires_grad_(True) where the model is made"
+        )
+    elif trains_nothing(module):
         raise FedscopeError(
             f"{model} trains none of its parameters (requires_grad is False for all); set it where the model is made: "
             "module.requires_grad_(True)"

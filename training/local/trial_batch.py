@@ -3,9 +3,14 @@ and the folder would be in the way of the next try."""
 
 from __future__ import annotations
 
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError
@@ -14,6 +19,7 @@ from ...evaluation.evaluator import Evaluator
 from ...evaluation.seeded import forked
 from ...evaluation.standard_tasks import is_own
 from ..import_string import describe_error
+from .optimisers import may_need_no_gradient
 from .worker_model import TrainableModel, mean_loss
 
 if TYPE_CHECKING:
@@ -22,19 +28,45 @@ if TYPE_CHECKING:
     from ...evaluation.device import Compute
     from ...evaluation.samples import Samples
     from .. import Dataset
+    from ..methods.base import ClientMethod
 
-#: samples that are tried
-TRIED = 8
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+
+#: test samples that are measured
+MEASURED = 8
+#: training samples in a gradient, at most, for its memory
+LARGEST = 64
 
 
-def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, *, own: bool) -> None:
-    """Measure a network on a few test samples, and of the user's own code take a gradient on a few training samples.
+def trial_rows(method: ClientMethod, clients: Sequence[np.ndarray], seed: int) -> np.ndarray | None:
+    """Draw the training samples of a mini-batch that some client could have, at random from one client's.
 
-    Nothing of the module, of torch's random numbers or of the data changes. A cluster's workers may have devices that
-    are not here, so there nothing is tried.
+    Data may be sorted, so the first ones may be of one class. The generator is of its own.
 
     Args:
-        name: of the model, for sentences; own: whether the model or the task is the user's own code.
+        clients: the indices of each client's samples.
+
+    Returns:
+        As many as a batch has, the smallest client has, and :data:`LARGEST` allows; None where
+        :func:`~fedscope.training.local.optimisers.may_need_no_gradient`, or a client has none.
+    """
+    count = min([LARGEST, method.batch, *map(len, clients)])
+    if not count or may_need_no_gradient(method):
+        return None
+    draw = np.random.default_rng(seed)
+    own = clients[int(draw.integers(len(clients)))]
+    return own[draw.permutation(len(own))[:count]]
+
+
+def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, rows: np.ndarray | None) -> None:
+    """Measure a network on a few test samples, and take a gradient on a few training samples.
+
+    Nothing of the module or of the data changes, and no random numbers: torch's, NumPy's, Python's, or those of a
+    generator that the network's classes or their modules hold. A cluster's workers may have devices that are not here,
+    so there nothing is tried.
+
+    Args:
+        name: of the model, for sentences; rows: training samples, see :func:`trial_rows`; None for no gradient.
 
     Raises:
         FedscopeError: a network that does not take the samples, or whose outputs the task does not; one in which no
@@ -42,19 +74,61 @@ def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, *, 
     """
     if compute.cluster is not None:
         return
-    with forked():
+    with forked(), _undrawn(module):
         if len(data.y_test):
             Evaluator(module, _few(data.samples("test")), compute=compute.exact)
-        if own and len(data.y_train) > 1:
-            _try_gradient(name, module, _few(data.samples("train")), compute.on(0))
+        if rows is not None:
+            _try_gradient(name, module, data.samples("train"), rows, compute.on(0))
 
 
 def _few(samples: Samples) -> Samples:
-    return replace(samples, x=samples.x[:TRIED], y=samples.y[:TRIED], indices=samples.indices[:TRIED])
+    return replace(samples, x=samples.x[:MEASURED], y=samples.y[:MEASURED], indices=samples.indices[:MEASURED])
 
 
-def _try_gradient(name: str, module: nn.Module, samples: Samples, compute: Compute) -> None:
-    """Take one gradient of the loss, as clients do.
+@contextmanager
+def _undrawn(module: nn.Module) -> Iterator[None]:
+    """Whatever is drawn meanwhile, NumPy's and Python's generators and a network's are what they were before."""
+    held = list(_generators_of(module))
+    ours, states = random.getstate(), [_state_of(one) for one in held]
+    numpys = np.random.get_state()  # noqa: NPY002 - the stream that somebody else's code draws from
+    try:
+        yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(numpys)  # noqa: NPY002
+        for one, state in zip(held, states, strict=True):
+            _set_state(one, state)
+
+
+def _generators_of(module: nn.Module) -> Iterator[Any]:
+    """Yield the generators that a network's layers, their classes and the modules of these name; each once."""
+    layers = [*module.modules()]
+    classes = {kind for layer in layers for kind in type(layer).__mro__ if not kind.__module__.startswith("torch.")}
+    files = {kind.__module__ for kind in classes} & sys.modules.keys()
+    found: dict[int, Any] = {}
+    for holder in [*layers, *classes, *(sys.modules[name] for name in files)]:
+        found.update((id(one), one) for one in [*vars(holder).values()] if isinstance(one, _GENERATORS))
+    # the system's has no state
+    yield from (one for one in found.values() if not isinstance(one, random.SystemRandom))
+
+
+def _state_of(one: Any) -> Any:
+    if isinstance(one, torch.Generator):
+        return one.get_state()
+    return one.bit_generator.state if isinstance(one, np.random.Generator) else one.__getstate__()
+
+
+def _set_state(one: Any, state: Any) -> None:
+    if isinstance(one, torch.Generator):
+        one.set_state(state)
+    elif isinstance(one, np.random.Generator):
+        one.bit_generator.state = state
+    else:
+        one.__setstate__(state)
+
+
+def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarray, compute: Compute) -> None:
+    """Take one gradient of the loss of some samples, as clients do.
 
     Raises:
         FedscopeError: says why there is none.
@@ -62,7 +136,8 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, compute: Compu
     bench = TrainableModel(module, compute)
     bench.draw_masks(torch.Generator(device="cpu").manual_seed(0))
     device = compute.device
-    x, y = bench.in_own_type(samples.x[:TRIED].to(device)), samples.y.to(device)
+    picked = torch.from_numpy(rows).to(samples.y.device)
+    x, y = bench.in_own_type(samples.x[picked].to(device)), samples.y[picked].to(device)
     try:
         with compute.products(), compute.forward():
             value = mean_loss(samples.task)(bench.module, x, y)

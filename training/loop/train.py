@@ -43,7 +43,7 @@ from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
 from ..local.own_randomness import draws_by_itself, warn_of_draws
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
-from ..local.trial_batch import try_batch
+from ..local.trial_batch import trial_rows, try_batch
 from ..models.custom import Factory, OwnModel
 from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
@@ -162,7 +162,8 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     say_memory_of(config, facts)
     warn_of_one_client(config)
     own = isinstance(config.model.architecture, Factory | OwnModel)
-    try_batch(config.model.name, module, data, compute, own=own or is_own(learnt))
+    rows = trial_rows(config.client, split.clients, config.run.seed) if own or is_own(learnt) else None
+    try_batch(config.model.name, module, data, compute, rows)
     own_draws = own and draws_by_itself(module, data.samples("train"))
     outputs = outputs_settings(module, data.samples("train")) if own else {}
     if own_draws:

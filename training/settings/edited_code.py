@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from functools import cached_property
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FunctionType, ModuleType
@@ -14,8 +16,9 @@ from typing import Any
 def is_edited(code: Any, module: ModuleType, text: str) -> bool:
     """Check whether a class or a function, or what it uses of its module, is not what the module's file says now.
 
-    Compared are compiled functions, their literal defaults, and literals that a class or the module names; not what is
-    computed when the module is imported. False where the loader writes the code itself, as pytest does.
+    Compared are compiled functions, their literal defaults, and literals that a class or the module names and that the
+    file rebinds nowhere: neither by another assignment, a ``global`` statement, nor an attribute of that name. What is
+    computed when the module is imported is not. False where the loader writes the code itself, as pytest does.
 
     Args:
         code: the class or the function; module: that it is of; text: the file's, as it is now.
@@ -51,11 +54,15 @@ class _File:
 
     @cached_property
     def literals(self) -> Mapping[str, Any]:
-        """Literals that are given a name once in the module or a class, by qualified name."""
-        found: dict[str, list[Any]] = {}
-        for name, node in _assigned(self.tree.body, ""):
-            found.setdefault(name, []).append(node)
-        return {name: value for name, nodes in found.items() if len(nodes) == 1 for value in _literal(nodes[0])}
+        """Literals of names that the file binds once in the module or a class, by qualified name."""
+        times = Counter(_bound(self.tree.body, ""))
+        elsewhere = _rebound(self.tree)
+        return {
+            name: value
+            for name, node in _assigned(self.tree.body, "")
+            if times[name] == 1 and name.rpartition(".")[2] not in elsewhere
+            for value in _literal(node)
+        }
 
     @cached_property
     def defaults(self) -> Mapping[str, Mapping[str, Any]]:
@@ -93,7 +100,7 @@ def _used_by(code: Any, module: ModuleType, there: _File) -> Iterator[tuple[str,
             for name, value in vars(one).items():
                 functions = list(_functions_of(value))
                 waiting += functions
-                if not functions:
+                if not functions and not _is_made(value):
                     yield f"{one.__qualname__}.{name}", value
         elif isinstance(one, FunctionType) and one.__code__.co_filename == there.name:
             yield one.__qualname__, one
@@ -114,6 +121,12 @@ def _functions_of(value: Any) -> Iterator[FunctionType]:
         one = inspect.unwrap(one) if callable(one) and not inspect.isclass(one) else one
         if isinstance(one, FunctionType):
             yield one
+
+
+def _is_made(value: Any) -> bool:
+    """Check whether a class has made something else of what its body says: a member of an Enum, a NamedTuple's field,
+    a slot."""
+    return isinstance(value, Enum) or hasattr(type(value), "__get__")
 
 
 def _names_in(code: CodeType) -> set[str]:
@@ -148,6 +161,36 @@ def _assigned(body: list[ast.stmt], before: str) -> Iterator[tuple[str, ast.expr
                     yield before + target.id, node.value
         elif isinstance(node, ast.AnnAssign | ast.AugAssign) and isinstance(node.target, ast.Name):
             yield before + node.target.id, _default_of(node.value) if isinstance(node, ast.AnnAssign) else None
+
+
+def _bound(body: list[ast.stmt], before: str) -> Iterator[str]:
+    """Yield the qualified name of each binding in a module's and its classes' bodies, their branches and loops too."""
+    waiting: list[ast.AST] = [*body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield before + node.id
+        elif isinstance(node, ast.alias):
+            yield before + (node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield before + node.name
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield before + node.name
+            if isinstance(node, ast.ClassDef):
+                yield from _bound(node.body, f"{before}{node.name}.")
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _rebound(tree: ast.Module) -> set[str]:
+    """Return the names that functions may give another value: under ``global``, or as attributes of anything."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            found.update(node.names)
+        elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            found.add(node.attr)
+    return found
 
 
 def _default_of(node: ast.expr | None) -> ast.expr | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from own_code import MODULE, forget
 
 import fedscope
@@ -70,6 +71,63 @@ class Other(nn.Linear):
     def __init__(self):
         super().__init__(64, 10)
 '''
+
+
+MADE = """
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from torch import nn
+
+
+class Act(Enum):
+    RELU = 1
+
+
+class Size(IntEnum):
+    WIDE = 16
+
+
+class Pair(NamedTuple):
+    width: int = 16
+
+
+@dataclass(slots=True)
+class Slots:
+    width: int = 16
+
+
+_CACHE = None
+_COUNT = 0
+SIZE = 16
+for SIZE in (8, 10):
+    pass
+if SIZE:
+    WIDTH = 8
+WIDTH = 64
+
+
+def cached():
+    global _CACHE, _COUNT
+    _CACHE = {"width": 64}
+    _COUNT += 1
+    return _CACHE
+
+
+class Net(nn.Module):
+    calls = 0
+    kept = 1
+
+    def __init__(self):
+        super().__init__()
+        Act.RELU, Size.WIDE, Pair(), Slots()
+        self.layer = nn.Linear(cached()["width"], SIZE)
+
+    def forward(self, x):
+        type(self).calls += 1
+        return self.layer(x.reshape(len(x), WIDTH))
+"""
 
 
 @pytest.fixture
@@ -166,3 +224,19 @@ def test_methods_are_compared_too(
         assert source_of(getattr(module, name)).edited
     finally:
         sys.modules.pop("editedmethods")
+
+
+def test_what_a_program_rebinds_or_makes_is_no_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "madenets.py").write_text(MADE)
+    importlib.invalidate_caches()
+    module = importlib.import_module("madenets")
+    try:
+        assert not source_of(module.Net).edited
+        module.Net()(torch.zeros(1, 1, 8, 8))
+        assert (module._COUNT, module.Net.calls) == (1, 1)
+        assert not source_of(module.Net).edited
+        (tmp_path / "madenets.py").write_text(MADE.replace("kept = 1", "kept = 2"))  # what nothing rebinds
+        assert source_of(module.Net).edited
+    finally:
+        forget("madenets")
