@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
+from ..io.warn_user import warn_user
 from ..runs.partition import Partition
 from .labelled import by_index
 
@@ -75,8 +76,8 @@ def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Given
     """Make a partition, with the clients' counts of each class.
 
     Raises:
-        FedscopeError: no labels; clients that are no numbers; samples that are no rows, that there are not, or that a
-            client has twice.
+        FedscopeError: no labels; clients that are no numbers; samples that are no rows, that there are not, or that
+            look like labels.
     """
     if labels is None:
         raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
@@ -96,13 +97,7 @@ def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Given
     for k, part in rows.items():
         if k < 0 or (part.size and not 0 <= part.min() <= part.max() < len(y)):
             raise FedscopeError(f"partition= gives client {k} samples that are not among the {len(y)} of labels=")
-    for k, part in rows.items():
-        twice, times = np.unique(part, return_counts=True)
-        if (times > 1).any():
-            raise FedscopeError(
-                f"partition= gives client {k} the sample {twice[times > 1][0]} more than once; give the numbers of its "
-                "samples, each once, and not their labels"
-            )
+    _look_for_labels(rows, int(y.max()) + 1)
     if not rows:
         raise FedscopeError("partition= names no client; give {number: rows}, or leave it out")
     if max(rows) >= MOST_NUMBERS:
@@ -124,6 +119,24 @@ def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Given
         )
     partition = Partition(parts, None, np.array([np.bincount(y[part], minlength=classes) for part in parts]))
     return GivenPartition(partition, frozenset(rows))
+
+
+def _look_for_labels(rows: Mapping[int, np.ndarray], classes: int) -> None:
+    """Look whether a client has a row twice: where all rows are numbers of classes, they are their samples' labels;
+    else clients may be meant that draw rows with replacement.
+
+    Raises:
+        FedscopeError: labels.
+    """
+    for k, part in rows.items():
+        found, times = np.unique(part, return_counts=True)
+        if not (times > 1).any():
+            continue
+        twice = f"partition= gives client {k} the sample {found[times > 1][0]} more than once"
+        if all((other < classes).all() for other in rows.values()):
+            raise FedscopeError(f"{twice}; give the numbers of its samples, each once, and not their labels")
+        warn_user(f"{twice}; counts and measures take it as often as it stands there")
+        return
 
 
 def _smaller(helps: bool, remedy: str) -> str:

@@ -131,9 +131,10 @@ def warn_of_averaged(
     names: Collection[str],
     p: Sequence[float] | np.ndarray | None = None,
 ) -> None:
-    """Warn where models that are averaged differ in what has no mean: whole numbers, truth values, masks of 0 and 1.
+    """Warn where models that are averaged differ in masks, which have no mean: truth values, numbers that are 0 or 1.
 
-    Counters of one number are no matter, and neither are statistics, which are averaged.
+    Other whole numbers are counters as a rule, on which no output depends. Single numbers that are not floating are no
+    matter, and neither are statistics, which are averaged.
 
     Args:
         models: of each buffer by name what each of the models has.
@@ -146,13 +147,25 @@ def warn_of_averaged(
             continue
         first = np.asarray(rows[there[0]])
         floating = first.dtype.kind == "f"
-        if (not floating and first.size == 1) or (floating and not is_mask(first)):
+        if not floating and first.size == 1:
             continue
-        others = [np.asarray(rows[k]) for k in there[1:]]
-        if all(_is_same(first, one) for one in others) or (floating and not all(map(is_mask, others))):
+        # by their bits first: training asks in each round, and masks of attention are large and the same
+        others = [one for one in (np.asarray(rows[k]) for k in there[1:]) if not _has_same_bits(first, one)]
+        if not others or not all(map(is_mask, (first, *others))) or all(np.array_equal(first, one) for one in others):
             continue
+        kind = "truth values" if first.dtype.kind == "b" else "a mask of 0 and 1"
         has = "the mean of all, which is no mask" if floating else "that of one of them"
         warn_user(
-            f"models that are averaged differ in the buffer {name} ({kind_of(first)}), and their average has {has}; if "
-            f"outputs depend on it, {remedy_for(name, names)}"
+            f"models that are averaged differ in the buffer {name} ({kind}), and their average has {has}; if outputs "
+            f"depend on it, {remedy_for(name, names)}"
         )
+
+
+def _has_same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Compare arrays by 64 bits at a time, where they can be."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if not (one.flags.c_contiguous and other.flags.c_contiguous and one.size):
+        return np.array_equal(one, other)
+    word = np.uint8 if one.nbytes % 8 else np.uint64
+    return np.array_equal(one.reshape(-1).view(word), other.reshape(-1).view(word))

@@ -74,7 +74,11 @@ def rows(*values: list[float], dtype: type = float) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("name", "values", "said"),
     [
-        ("own", rows([1, 2], [1, 3], dtype=int), "own (whole numbers), and their average has that of one of them"),
+        ("own", rows([1, 0], [1, 1], dtype=int), "own (a mask of 0 and 1), and their average has that of one of them"),
+        ("own", rows([1, 0], [1, 1], dtype=bool), "own (truth values), and their average has that of one of them"),
+        ("own", rows([1, 2], [1, 3], dtype=int), ""),  # counts of each class
+        ("own", rows([1, 0], [1, 3], dtype=int), ""),
+        ("own", rows([0.0, 1], [-0.0, 1]), ""),
         (
             "own",
             rows([1, 0], [0, 0]),
@@ -93,6 +97,24 @@ def test_what_has_no_mean_is_told(name: str, values: list[np.ndarray], said: str
         warn_of_averaged({name: values}, [name, "0.weight_orig"])
         warn_of_averaged({name: values}, [name, "0.weight_orig"], [1.0, 0.0])  # of one model
     assert [said in str(one.message) for one in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize("size", [0, 3, 8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, bool])
+def test_the_same_masks_are_compared_by_their_bits_alone(
+    monkeypatch: pytest.MonkeyPatch, dtype: type, size: int
+) -> None:
+    """Training asks in each round; whether numbers are a mask is asked where they differ."""
+
+    def never(*_: object) -> bool:
+        raise AssertionError
+
+    for one in (True, np.nan)[: 1 if dtype is bool else 2]:
+        square = np.full((size, 3), one, dtype).T
+        with monkeypatch.context() as patch:
+            patch.setattr("fedscope.evaluation.unlike_buffers.is_mask", never)
+            patch.setattr("numpy.allclose", never)
+            warn_of_averaged({"bias": [square.copy(), square.copy("C"), square.copy()]}, ["bias"])
 
 
 def test_only_statistics_of_normalization_are_told_to_be_averaged_as_such() -> None:

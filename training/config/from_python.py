@@ -7,10 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io.warn_user import warn_user
 from ..settings.code_kinds import KINDS
-from ..settings.registry import METHOD_SECTIONS, preset
+from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from ..user_code.typed import given_keywords, handed_tables, typed_method
-from .config import SECTIONS, Config, merge
+from .config import SECTIONS, Config, merge, methods_in
 from .setting_names import KEYWORDS, OF_SECTIONS
 
 METHOD = "method"
@@ -70,7 +71,8 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
             follow them, see :meth:`~fedscope.training.config.config.Config.asked`.
         keywords: see :func:`tables_of_keywords`; and ``method``, which replaces the client, server and average of the
             configuration, as ``--method`` those of a file. Settings of those that it replaces are dropped, see
-            :func:`~fedscope.training.config.config.merge`.
+            :func:`~fedscope.training.config.config.merge`. A warning names the methods that were given and have the
+            plain one in their place.
 
     Raises:
         FedscopeError: what :func:`config_from` and :func:`tables_of_keywords` refuse.
@@ -89,7 +91,45 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
         method[METHOD] = typed_method(method[METHOD], "--method")
     chosen, clients = nested_tables(method), tables.get("data", {}).get("clients")
     # below the tables, too, as of a file: they may have settings of the method that only the keyword chooses
-    return Config.read(merge(chosen, tables, chosen, tables_of_keywords(given, clients)))
+    single = tables_of_keywords(given, clients)
+    made = Config.read(merge(chosen, tables, chosen, single))
+    _warn_of_dropped(str(method.get(METHOD)), chosen, methods_in(_given_tables(config)), methods_in(single))
+    return made
+
+
+def _given_tables(config: Config | Mapping[str, Any] | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return what a configuration was given, section by section: no defaults, where it knows them, and no ``method``
+    of all three, which another one replaces as it is meant to."""
+    if isinstance(config, Config):
+        return config.tables() if config.given is None else config.given
+    return nested_tables({name: value for name, value in (config or {}).items() if name != METHOD})
+
+
+def _warn_of_dropped(
+    method: str,
+    chosen: Mapping[str, Mapping[str, Any]],
+    given: Mapping[str, Mapping[str, Any]],
+    single: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Warn of the methods of a configuration in whose place ``method=`` has the plain one, but for those for which a
+    keyword gives another. One in whose place it has another is replaced as it is meant to be, with its other half."""
+    dropped, replaced = dict[str, str](), set[str]()
+    for section, own in given.items():
+        shelf, selector, plain = METHOD_SECTIONS[section]
+        new = canonical(shelf, chosen.get(section, {}).get(selector, own[selector]))
+        was = canonical(shelf, own[selector])
+        if new == plain != was and section not in single:
+            dropped[section] = was
+        elif new != was:
+            replaced.add(was)
+    dropped = {section: was for section, was in dropped.items() if was not in replaced}
+    if dropped:
+        what = " and ".join(f"{section}.method = {was!r}" for section, was in dropped.items())
+        keep = ", ".join(f"{section}={was!r}" for section, was in dropped.items())
+        warn_user(
+            f"method={method!r} chooses the client, the server and the average, and drops {what} of the configuration; "
+            f"to keep {'it' if len(dropped) == 1 else 'them'}, give {keep} beside it"
+        )
 
 
 def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) -> dict[str, dict[str, Any]]:

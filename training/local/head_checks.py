@@ -49,12 +49,14 @@ class Asking:
     Attributes:
         place: in words; use: what it does with the head, ``none`` if it does without where there is none.
         without: what to give where no layer is the head; named: what to give where one is.
+        itself: what to give where the refused layer may be the head: of several, or of outputs that forward cuts.
     """
 
     place: str
     use: str
     without: str
     named: str = "name the head: --set model.head={}"
+    itself: str = ""
 
 
 def refuse_other_head(
@@ -96,8 +98,14 @@ def refuse_other_head(
         what = f"model.head = {given!r}" if given is not None else f"its last linear layer {facts.head!r}"
         model = " x ".join(map(str, seen.outputs)) or "1"
         why = "is not called in forward" if idle else f"has {layer.out_features} outputs, not the model's {model}"
-        end = one.named.format(better[-1]) if better else one.without
+        serves = given is None and not idle and one.use not in ("outputs", "both")  # with its name it is taken
+        itself = f"{one.itself.format(facts.head)}; otherwise " if one.itself and serves else ""
+        end = one.named.format(better[-1]) if better else f"{itself}{one.without}"
         raise FedscopeError(f"{one.place} needs to know the model's head, and {what} {why}; {end}")
+
+
+#: to those who take a layer of other outputs where it is named
+NAME_IT = "name it if it is the head: --set model.head={}"
 
 
 def in_training(config: Config) -> list[Asking]:
@@ -106,9 +114,10 @@ def in_training(config: Config) -> list[Asking]:
     asking = []
     if client.needs_head:
         without = "name another layer with --set model.head=NAME, or give --client sgd"
-        asking.append(Asking(f"client.method = {method_name(client)!r}", client.head_use, without))
+        asking.append(Asking(f"client.method = {method_name(client)!r}", client.head_use, without, itself=NAME_IT))
     if average.needs_head:
-        asking.append(Asking(f"average.method = {method_name(average)!r}", "numbers", "give --set average.parts=all"))
+        place, without = f"average.method = {method_name(average)!r}", "give --set average.parts=all"
+        asking.append(Asking(place, "numbers", without, itself=NAME_IT))
     if client.local_optimiser == "muon":
         asking.append(Asking("client.optimiser = 'muon'", "none", ""))
     return asking

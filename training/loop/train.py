@@ -393,25 +393,43 @@ def run_rounds(federation: Federation, position: Position, writer: RunWriter, op
                 recording.wait()
                 smaller = "server.lr" if "lr" in config.server.table() else "--lr"
                 raise FedscopeError(
-                    f"round {number}: the global model {what}, although the training losses of its clients are; all "
-                    f"rounds are recorded in {writer.path}; train again with a smaller {smaller}, or with --keep-going "
-                    "if that is meant"
+                    f"round {number}: the global model {what}, although the training losses of its clients are finite; "
+                    f"all rounds are recorded in {writer.path}; train again with a smaller {smaller}, or with "
+                    "--keep-going if that is meant"
                 )
+            if not options.keep_going:
+                warn_of_test_loss(record, federation)
             del record  # or the cohort would stay in memory beside the next ones
+
+
+#: parameters beyond it are no model's, and their squares are no numbers in float32
+FAR = 1e30
 
 
 def lost_model(record: RoundRecord, federation: Federation) -> str:
     """Say why a run's last global model is none, because its server has diverged; "" where it is one.
 
-    Of an earlier round's the next one's clients say it, whose training losses are no numbers then.
+    Of an earlier round's the next one's clients say it, whose training losses are no numbers then. The test loss does
+    not say it: a loss of one's own may be infinite on a sample.
     """
     if record.round < federation.config.run.rounds or record.global_ is None:
         return ""
-    if not np.isfinite(record.global_.parameters).all():
+    parameters = record.global_.parameters
+    if not np.isfinite(parameters).all():
         return "is not finite"
+    far = max(parameters.max(initial=0.0), -parameters.min(initial=0.0)) > FAR
+    return f"has parameters above {FAR:.0e}".replace("+", "") if far else ""
+
+
+def warn_of_test_loss(record: RoundRecord, federation: Federation) -> None:
+    """Warn where a run's last model is one, and its test loss is not finite."""
     loss = record.metrics.get("test_loss")
     measured = loss is not None and federation.meter is not None and federation.meter.samples > 0
-    return "has a test loss that is not finite" if measured and not np.isfinite(loss or 0.0) else ""
+    if record.round >= federation.config.run.rounds and measured and not np.isfinite(loss or 0.0):
+        warn_user(
+            f"round {record.round}: the test loss is {loss:g}, although the global model is finite; look at the loss "
+            "on each test sample"
+        )
 
 
 def refuse_divergence(

@@ -746,6 +746,19 @@ def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
             Recorder(tmp_path / "other", **given_)
 
 
+def test_clients_may_draw_their_rows_with_replacement(tmp_path: Path) -> None:
+    """A bootstrap has rows twice; it is told, and counted as it stands there."""
+    y = np.array([0, 1, 2, 1, 0, 2])
+    with pytest.warns(FedscopeWarning, match=r"gives client 1 the sample 4 more than once; counts and measures take"):
+        recorder = Recorder(tmp_path / "run", partition=[[0, 1], [4, 1, 4], [5, 5]], labels=y)
+    with recorder:
+        recorder.round(clients={0: model(0), 1: model(1), 2: model(2)})
+    partition = Run.open(tmp_path / "run").partition
+    assert partition is not None
+    assert [part.tolist() for part in partition.clients] == [[0, 1], [4, 1, 4], [5, 5]]
+    assert partition.label_counts.tolist() == [[1, 1, 0], [2, 1, 0], [0, 0, 2]]
+
+
 @pytest.mark.programs
 @pytest.mark.parametrize("server", ["none", "mean", "adaptive"])
 def test_memory_is_two_rounds_of_clients(server: str, tmp_path: Path) -> None:

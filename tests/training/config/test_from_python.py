@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,43 @@ def test_single_methods_count_more_than_a_method_and_it_more_than_a_configuratio
     # settings of a method that the keyword chooses again, or that the tables have without its name
     assert config_with(config, {"method": "fedprox"}).tables()["client"]["mu"] == 0.3
     assert config_with({"client": {"mu": 0.3}}, {"method": "fedprox"}).tables()["client"]["mu"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("given", "keywords", "said"),
+    [
+        (
+            {"server": {"method": "fedadam"}},
+            {"method": "ima"},
+            "drops server.method = 'fedadam' of the configuration; to keep it, give server='fedadam' beside it",
+        ),
+        ({"average": {"method": "ima"}}, {"method": "fedprox"}, "drops average.method = 'ima' of"),
+        (
+            {"client": {"method": "feddyn"}, "server.method": "feddyn", "average": {"method": "ima"}},
+            {"method": "fedprox"},
+            "drops average.method = 'ima' of",  # both halves of FedDyn are replaced as one
+        ),
+        (
+            {"client": {"method": "fedprox"}, "server": {"method": "fedadam"}},
+            {"method": "ima"},
+            "drops client.method = 'fedprox' and server.method = 'fedadam' of the configuration; to keep them, give cl",
+        ),
+        ({"average": {"method": "ima"}}, {"method": "fedprox", "average": "wima"}, ""),
+        ({"client": {"method": "scaffold"}}, {"method": "fedprox"}, ""),  # a client method for another
+        ({"method": "ima"}, {"method": "fedprox"}, ""),
+        ({"average": {"method": "IMA"}}, {"method": "ima"}, ""),
+        ({"average": {"method": "none"}, "client": {"lr": 0.2}}, {"method": "ima"}, ""),
+        ({"average": {"method": "ima"}}, {"rounds": 9}, ""),
+    ],
+)
+def test_methods_of_a_configuration_that_a_keyword_drops_are_named(
+    given: dict[str, Any], keywords: dict[str, Any], said: str
+) -> None:
+    for config in (given, config_from(given))[: 1 if "method" in given else 2]:  # of a Config it is no short name
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            config_with(config, keywords)
+        assert [said in str(one.message) for one in found] == ([True] if said else [])
 
 
 def test_a_sweep_takes_a_configuration_and_varies_methods(tmp_path: Path) -> None:

@@ -59,6 +59,30 @@ class NoHead(nn.Module):
         return answer
 
 
+class CutOutputs(nn.Module):
+    """It has ten of its head's outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.head = nn.Linear(64, 8), nn.Linear(8, 100)
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer: Tensor = self.head(self.fc1(x.flatten(1)).relu())
+        return answer[:, :10]
+
+
+class TwoHeads(nn.Module):
+    """Two layers make its outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.other, self.head = nn.Linear(64, 8), nn.Linear(8, 6), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.fc1(x.flatten(1)).relu()
+        return torch.cat([self.other(h), self.head(h)], 1)
+
+
 class Functional(nn.Module):
     """It computes with its head's weight, and does not call the layer."""
 
@@ -111,7 +135,28 @@ def test_where_no_layer_is_the_head_another_method_is_advised(tmp_path: Path) ->
         FedscopeError, match=r"'fc1' has 30 outputs, not the model's 10; name .*, or give --client sgd$"
     ):
         fedscope.train(given("fedbabu"), tmp_path / "run", model=NoHead)
+    with pytest.raises(FedscopeError, match=r"'fc1' has 30 outputs, not the model's 10; name another layer"):
+        fedscope.train(given("fedfa"), tmp_path / "run", model=NoHead)  # which takes no layer of 30 outputs
     fedscope.train(given(optimiser="muon", lr=0.001), tmp_path / "run", model=NoHead)
+
+
+@pytest.mark.parametrize(
+    ("settings", "otherwise"),
+    [
+        ({"client": {"method": "moon", "epochs": 1}}, "name another layer with .*, or give --client sgd"),
+        ({"client": {"method": "fedbabu", "epochs": 1}}, "name another layer with .*, or give --client sgd"),
+        ({"average": {"method": "wima", "window": 2, "parts": "classifier"}}, r"give --set average\.parts=all"),
+    ],
+)
+@pytest.mark.parametrize(("model", "outputs"), [(CutOutputs, 100), (TwoHeads, 4)])
+def test_a_head_of_other_outputs_is_to_be_named_itself_which_then_goes(
+    tmp_path: Path, settings: dict[str, Any], otherwise: str, model: type[nn.Module], outputs: int
+) -> None:
+    sentence = rf"'head' has {outputs} outputs, not the model's 10; name it if it is the head: --set model\.head=head; "
+    with pytest.raises(FedscopeError, match=f"{sentence}otherwise {otherwise}$"):
+        fedscope.train({**given(), **settings}, tmp_path / "run", model=model)
+    named = {**given(), **settings, "model": {"head": "head"}}
+    assert fedscope.train(named, tmp_path / "run", model=model).rounds == (1, 2)
 
 
 def test_a_head_that_is_used_without_a_call_serves_those_who_ask_for_its_numbers(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from fedscope.checkpoints import FedscopeError, RoundRecord, Run, mean, stack, weighted_mean
+import fedscope
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, RoundRecord, Run, mean, stack, weighted_mean
 from fedscope.decomposition.draws.replay import Replayer
 from fedscope.evaluation.device import Compute
 from fedscope.training import Config, config_of, merge, preset, resume, train
@@ -199,8 +201,8 @@ def test_a_client_that_diverges_is_named_and_its_round_is_recorded(tmp_path: Pat
     [
         (
             {"server": {"method": "fedadam", "lr": 1e38}},
-            r"round 1: the global model (has a test loss that )?is not finite, although the training losses of "
-            r"its clients are; all rounds are recorded in .*wild; train again with a smaller server\.lr, or with keep_",
+            r"round 1: the global model (is not finite|has parameters above 1e30), although the training losses of "
+            r"its clients are finite; all rounds are recorded in .*wild; train again with a smaller server\.lr, or",
         ),
         (
             {"client": {"lr": 1e38, "epochs": 1, "batch": 10_000}},
@@ -218,6 +220,25 @@ def test_a_model_that_diverges_in_the_last_round_is_told(
     assert Run.open(tmp_path / "wild").rounds == (1,)
     # nor does that stop a run of which it is wanted, or of which nothing is measured
     assert train(wild, tmp_path / "going", keep_going=True).rounds == (1,)
+
+
+def inverse_likelihood(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A loss of one's own, infinite in float32 where the right class is improbable."""
+    return -torch.log(torch.softmax(outputs, 1).gather(1, y[:, None])[:, 0])
+
+
+def test_a_test_loss_that_is_infinite_on_a_sample_refuses_no_run(tmp_path: Path) -> None:
+    g = np.random.default_rng(0)
+    x, y = g.normal(size=(60, 8)).astype(np.float32), g.integers(0, 10, 60)
+    x_test = np.concatenate([x[:10], x[:10] * np.float32(1e5)])
+    given: dict[str, Any] = {"task": inverse_likelihood, "data": ((x, y), (x_test, np.resize(y[:10], 20)))}
+    given |= {"model": "mlp", "clients": 2, "participation": 1.0, "rounds": 1, "partition": "iid"}
+    with pytest.warns(
+        FedscopeWarning, match=r"round 1: the test loss is inf, although the global model is finite; loo"
+    ):
+        run = fedscope.train(out=tmp_path / "run", **given)
+    assert run.rounds == (1,)
+    assert run.round(1).metrics["test_loss"] == np.inf
 
 
 class FillDisk(Unwatched):
