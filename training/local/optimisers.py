@@ -330,8 +330,8 @@ def may_need_no_gradient(method: ClientMethod) -> bool:
 def refuse_useless(method: ClientMethod, module: nn.Module, head: str | None, model: str) -> None:
     """Refuse an optimiser that does not go with a model, and a model that nothing moves, before anybody trains.
 
-    Where :func:`may_need_no_gradient`, a model that is frozen whole is warned of instead: the client may be about its
-    buffers.
+    Where :func:`may_need_no_gradient`, a model that is frozen whole is warned of instead: the client may move it
+    without a gradient.
 
     Raises:
         FedscopeError: a model all of whose parameters are frozen; Muon, and no matrix in a hidden layer; code of the
@@ -339,8 +339,8 @@ def refuse_useless(method: ClientMethod, module: nn.Module, head: str | None, mo
     """
     if trains_nothing(module) and may_need_no_gradient(method):
         warn_user(
-            f"{model} trains none of its parameters (requires_grad is False for all), so that they stay as they were, "
-            "whatever client.method does; to have it move them, set module.requires_grad_(True) where the model is made"
+            f"{model} trains none of its parameters (requires_grad is False for all), so that nothing but the client's "
+            "own code moves them; for gradients, set module.requires_grad_(True) where the model is made"
         )
     elif trains_nothing(module):
         raise FedscopeError(
