@@ -245,9 +245,7 @@ def test_the_trial_draws_from_no_stream(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_a_client_of_ones_own_is_told_that_a_network_is_frozen_whole(tmp_path: Path) -> None:
     few = {**{name: value for name, value in FEW.items() if name != "method"}, "rounds": 2}
-    with pytest.warns(
-        FedscopeWarning, match="trains none of its parameters .* nothing but the client.s own"
-    ):
+    with pytest.warns(FedscopeWarning, match="trains none of its parameters .* nothing but the client.s own"):
         run = fedscope.train(model=Frozen, client=ZerothOrder(), out=tmp_path / "run", **few)
     first, second = (run.round(number).read("global").parameters for number in (1, 2))
     np.testing.assert_array_equal(first, second)
