@@ -63,9 +63,10 @@ def measure_distances(
 
     Where round 1 kept no start, no later one stands in for it, and there is no ``moved``.
     Where the next starts were not recorded and the mixing matrix W was given, s = W w. Where the next round has one
-    start for all, ``after`` is 0. Each number is read once, in blocks of columns, in float64. Of adapters the three are
-    distances of what they do (:func:`~fedscope.decomposition.consensus.adapter_distances.product_distances`), and the
-    mixing is that of the factors, which are what nodes send.
+    start for all, and behind the last round of a run with a server, ``after`` is 0. Each number is read once, in blocks
+    of columns, in float64. Of adapters the three are distances of what they do
+    (:func:`~fedscope.decomposition.consensus.adapter_distances.product_distances`), and the mixing is that of the
+    factors, which are what nodes send.
 
     Args:
         progress: called with how many of the P parameters are done.
@@ -75,7 +76,8 @@ def measure_distances(
     """
     round_ = run.round(number)
     following = run.round(number + 1) if number + 1 in run.rounds else None
-    sends_one = following is not None and "start" in following.models
+    # a server sends all one model, also where nobody has asked for it yet
+    sends_one = not run.is_foreign if following is None else "start" in following.models
     then = following if following is not None and following.has_starts else None
     ids = round_.client_ids
     staying = np.zeros(0, np.int64) if then is None else np.flatnonzero(np.isin(then.client_ids, ids))

@@ -193,7 +193,7 @@ def test_a_run_with_one_start_has_no_distance_after_it(two_rounds: Path, monkeyp
     monkeypatch.chdir(two_rounds)
     first, last = (one.row for one in fedscope.consensus("runs/fma", rounds="1,2").rounds)
     assert (first.mixing, first.after, first.residual) == ("one", 0.0, None)
-    assert (last.mixing, last.after) == ("unknown", None)  # nobody knows what would have been sent
+    assert (last.mixing, last.after, last.residual) == ("one", 0.0, None)  # a server has one model for all
     run = fedscope.Run.open("runs/fma")
     clients, start = run.round(1).clients().parameters.astype(float), run.round(1).read("start").parameters
     assert first.before == pytest.approx(consensus_distance(clients))
