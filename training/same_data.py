@@ -10,8 +10,18 @@ from typing import Any
 from ..checkpoints import Run
 from .settings.registry import names
 
-#: data sets of which the name says the content, wherever their files lie: all but these and code of one's own
-_OWN_FILES = ("npz", "folder")
+#: data of files of one's own: of all other sets the name says the content, wherever their files lie
+_OWN_FILES = ("npz", "folder", "text")
+
+
+def is_fixed_by_name(name: object) -> bool:
+    """Check whether a name of data says their content: that of a published set, but for files and code of one's own.
+
+    >>> [is_fixed_by_name(name) for name in ("digits", "cifar10:here", "npz:a.npz", "text:a.txt@gpt", "mydata:load")]
+    [True, True, False, False, False]
+    """
+    kind = name.partition(":")[0] if isinstance(name, str) else ""
+    return kind not in _OWN_FILES and kind in names("data")
 
 
 def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
@@ -26,6 +36,8 @@ def same_data(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
     True
     >>> same_data({"name": "digits"}, {"name": "mnist"}), same_data({"name": "cifar10:here"}, {"name": "cifar10"})
     (False, True)
+    >>> same_data({"name": "text:a.txt@gpt"}, {"name": "text:b.txt@gpt"})
+    False
     """
     for key in ("sha256", "file_sha256"):
         if one.get(key) and other.get(key):
@@ -61,4 +73,4 @@ def _place(data: Mapping[str, Any]) -> tuple[str, str]:
     kind, _, argument = str(data["name"]).partition(":")
     if kind in _OWN_FILES:
         return kind, str(Path(data.get("path") or argument).expanduser().absolute())
-    return (kind, "") if kind in names("data") else (str(data["name"]), "")
+    return (kind, "") if is_fixed_by_name(data["name"]) else (str(data["name"]), "")

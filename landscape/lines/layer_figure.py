@@ -80,8 +80,8 @@ def draw_layers(result: LayerLine, width: float = 3.5, title: str | None = None)
             _draw_barriers(sheet.axes(left + wide + GAP, at, BARRIERS, high), result, i, limit, last=bool(i))
         bottom = top + 2 * block - 0.09
         sheet.text(left + wide / 2, bottom + below - 0.08, r"$\beta$", ha="center", size=SMALL)
-        sheet.text(left + wide + GAP + BARRIERS / 2, bottom + below - 0.08, "barrier", ha="center", size=SMALL)
         nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
+        sheet.text(left + wide + GAP + BARRIERS / 2, bottom + below - 0.08, f"barrier{nats}", ha="center", size=SMALL)
         tall = bottom - top - LINE
         bar = sheet.bar(left + wide + 2 * GAP + BARRIERS, top + LINE, BAR, tall)
         label = f"{word_of(result.attrs, 'split')} loss{nats}".strip()

@@ -242,10 +242,10 @@ def digest_of_data(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
     if not any(run.is_foreign for run in runs):
         return {}
     from ...checkpoints.recorder.inputs import named_data
-    from ..settings.registry import names
+    from ..same_data import is_fixed_by_name
 
     named = data_named(runs, source)
-    if isinstance(named, str) and named in names("data"):  # a set of fedscope's own, which the name fixes
+    if is_fixed_by_name(named):
         return {}
     dataset = dataset_of(runs, source)
     kept = [run.info.get("data", {}) for run in runs]
