@@ -170,6 +170,15 @@ class ImportString:
         words = [*map(repr, self.args), *(f"{word}={value!r}" for word, value in self.keywords)]
         return f"{self.name}({', '.join(words)})"
 
+    @property
+    def importable(self) -> str:
+        """As a run's file names it, with the arguments: of a file, the module that it is.
+
+        >>> ImportString.parse("--task", CodeFile("my nets/losses.py:huber(0.5)")).importable
+        'losses:huber(0.5)'
+        """
+        return f"{Path(self.file).stem}:{self.text.partition(':')[2]}" if self.file else str(self.text)
+
     def __call__(self) -> Any:
         """Call it. The module is looked for in the current folder, then in the environment; a file's neighbours first
         of all.

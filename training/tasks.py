@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def given_task(given: Any) -> Task:
-    """A task by name, the user's own as ``module:factory``, a :class:`Task`, a criterion of torch, or a function; None:
-    classification.
+    """A task by name, the user's own as ``module:factory`` or from a file, a :class:`Task`, a criterion of torch, or a
+    function; None: classification. Code of a file is called by its module, as runs name it.
 
     Raises:
         FedscopeError: an unknown name; another object; what
@@ -39,7 +39,7 @@ def given_task(given: Any) -> Task:
     if given in TASKS:
         return TASKS[given]
     call = _with_tensors(ImportString.parse("--task", given))
-    return _take(call(), given, f"--task {given}: {call.spoken} returned", handed=False)
+    return _take(call(), call.importable, f"--task {given}: {call.spoken} returned", handed=False)
 
 
 def task_of_data(name: str) -> Task:

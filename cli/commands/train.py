@@ -179,16 +179,15 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...training import canonical_method, merge, preset, read_assignments
-    from ...training.import_string import is_call
     from ...training.loop.options import TrainOptions
     from ...training.user_code.typed import typed_method, typed_tables
 
     typed = replace(typed, method=canonical_method(typed_method(typed.method)) if typed.method else None)
+    flags, own = _own_task(flags)
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     cluster = course.cluster
     given += [f"run.engine={course.engine}"] if course.engine is not None and cluster is None else []
     _say_overridden(given, typed.assignments)
-    own = flags["model__task"] if is_call(flags["model__task"] or "") else None  # code that a file may not name
     times = _profile_at(course.profile)
     how = TrainOptions(
         force=course.force,
@@ -237,6 +236,19 @@ def _train_longer(path: Path, rounds: str | None) -> str:
 
     words = ("--rounds", rounds, "--out", f"{path}-longer")
     return f"; to train longer, branch: {command_line('train', '--from', f'{path}@last', *words)}"
+
+
+def _own_task(flags: Mapping[str, str | None]) -> tuple[dict[str, str | None], str | None]:
+    """The flags, with code of one's own that ``--task`` names as a run names it; and that code as it was typed, which a
+    run's file may not ask for."""
+    from ...training.import_string import CodeFile, ImportString, is_call
+
+    flag, place = "--task", "model__task"
+    typed = flags[place]
+    own = None if typed is None else CodeFile.typed(flag, typed)
+    if own is None or not is_call(own):
+        return dict(flags), None
+    return {**flags, place: ImportString.parse(flag, own).importable}, own
 
 
 def _say_overridden(given: Sequence[str], assignments: Sequence[str]) -> None:

@@ -175,3 +175,28 @@ def test_a_run_keeps_the_text_and_nobody_runs_it(here: Path, capsys: pytest.Capt
     assert not Path("ran").exists()
     assert run(["line", "runs/soup", "--points", "3", "--model", "my nets/arch.py:Net"]) == 0
     assert Path("ran").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_task_in_a_file_is_trained_with_and_asked_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its run names the module, as of all code in files; the folder of the file is not where the command runs."""
+    loss = "def scaled(by=1):\n    from torch.nn import functional\n"
+    loss += "    return lambda out, y: by * functional.cross_entropy(out, y, reduction='none')\n"
+    (here / "my nets/arch_losses.py").write_text(loss)
+    few = ["--data", "digits", "--clients", "4", "--participation", "1", "--partition", "iid", "--method", "fma"]
+    few += ["--rounds", "2", "--model", "mlp", "--set", "model.hidden=[4]"]
+    named = ["--task", "my nets/arch_losses.py:scaled(3)"]
+    assert run(["train", *few, *named, "--until", "1", "--out", "runs/own"]) == 0
+    assert 'task = "arch_losses:scaled(3)"' in Path("runs/own/config.toml").read_text()
+    assert run(["train", "--resume", "runs/own", "--task", "my nets/arch_losses.py:scaled(2)"]) == 2
+    assert (
+        "trained with the task arch_losses:scaled(3), and arch_losses:scaled(2) is another" in capsys.readouterr().err
+    )
+    assert run(["train", "--resume", "runs/own", *named]) == 0
+    assert run(["train", *few, "--out", "runs/plain"]) == 0
+    ends = [f"runs/own@{number}" for number in (1, 2)]
+    found = []
+    for task in (named, ["--task", "classification"]):
+        assert run(["line", *ends, *task, "--points", "3", "--force", "--out", "l"]) == 0
+        found.append(fedscope.Line.load("l").loss)
+    np.testing.assert_allclose(found[0], 3 * found[1], rtol=1e-5)  # float32 losses of few samples

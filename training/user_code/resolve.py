@@ -11,7 +11,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
-from ..import_string import CodeFile, ImportString, describe_type
+from ..import_string import ImportString, describe_type
 from ..models.pretrained import is_pretrained
 from ..settings.code_kinds import KINDS, Kind
 from ..settings.code_source import CodeSource, source_of
@@ -44,7 +44,7 @@ def typed_code(kind: Kind, text: str, option: str) -> Resolved:
     if kind.name == "optimiser" and not callable(found):
         raise FedscopeError(f"{place} is {describe_type(found)}; {_MAKES_OPTIMISERS}")
     if kind.name in ("data", "optimiser") or (kind.name == "model" and not is_of(kind, found)):
-        return OwnCode.of(_spelled(call), call, source_of(found)), {}
+        return OwnCode.of(call.importable, call, source_of(found)), {}
     if kind.name == "partition" and not inspect.isclass(found):
         if call.args or call.keywords:  # a function that makes one
             return handed_code(kind, call(), place)
@@ -222,13 +222,3 @@ def _handed_partition(kind: Kind, given: Any, place: str) -> Resolved:
         return OwnCode.of(_with_arguments_of(given, place), given), {}
     listed = Listed.of(given, place)
     return OwnCode.of(listed.name, listed, CodeSource()), {}
-
-
-def _spelled(call: ImportString) -> str:
-    """Name a function as Python imports it, with its arguments; a file by the module that it is."""
-    text = str(call.text)
-    if not isinstance(call.text, CodeFile):
-        return text
-    from pathlib import Path
-
-    return f"{Path(call.file).stem}:{text.partition(':')[2]}"
