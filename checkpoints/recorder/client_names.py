@@ -74,6 +74,10 @@ class ClientNames:
         """List the names that have come since :meth:`by_number`, and do not say their number."""
         return [name for name in self._numbers if name not in self._said and not self._says_it(name)]
 
+    def counted(self) -> list[str]:
+        """List the names that neither say their number nor were given one: these are counted as they came."""
+        return [] if self._closed else [name for name in self._numbers if not self._says_it(name)]
+
     def _says_it(self, name: str) -> bool:
         found = re.search(r"(\d+)$", name)
         return found is not None and int(found[1]) == self._numbers[name]

@@ -37,10 +37,11 @@ def number_clients(given: Any, place: str, what: str) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for k, model in pairs:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:
-            models = "models.values()" if isinstance(given, Mapping) else "models"
+            models = "models.items()" if isinstance(given, Mapping) else "models"
             raise FedscopeError(
-                f"{place}: client {k!r} is not a whole number from 0 to 2^63 - 1; number the clients: "
-                f"{what}=dict(enumerate({models})), alike in each round"
+                f"{place}: client {k!r} is not a whole number from 0 to 2^63 - 1; number all clients once, before the "
+                "rounds: numbers = {name: k for k, name in enumerate(names)}, and give "
+                f"{what}={{numbers[name]: model for name, model in {models}}}"
             )
         if int(k) in found:
             raise FedscopeError(

@@ -10,12 +10,11 @@ import numpy as np
 
 from ..io.errors import FedscopeError, list_few
 from ..io.warn_user import warn_user
+from .token_targets import UNCOUNTED, are_next
 
 #: what a batch holds, and is read
 TOKENS, MASK = "input_ids", "attention_mask"
 LABELS = ("labels", "label")
-#: the target of a position that does not count, as in torch
-UNCOUNTED = -100
 
 
 def is_batch(given: Any) -> bool:
@@ -29,7 +28,8 @@ def is_batch(given: Any) -> bool:
 
 def coerce_tokens(place: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return tokens x [N, L] and their targets: labels [N] as they are; labels [N, L], which stand at their own tokens,
-    moved to the position before, from which they are to be told; without labels the next tokens.
+    moved to the position before, from which they are to be told; without labels the next tokens. Warns of labels that
+    were moved before.
 
     Args:
         place: begins sentences.
@@ -56,6 +56,12 @@ def coerce_tokens(place: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndar
         if not counted.all():
             _say_padding(place, x, counted)
         return x, labels
+    if labels is not None and labels.dtype.kind in "iu" and are_next(x, labels, counted):
+        warn_user(
+            f"{place} labels of which each is the next token of {TOKENS} already, and they are moved by one, as "
+            f"transformers does it, so that the token after the next is asked for; give labels that are {TOKENS} "
+            f"themselves, or these two as x and y, with y {UNCOUNTED} where a position does not count"
+        )
     targets = np.where(counted, x if labels is None else labels, UNCOUNTED).astype(np.int64)
     return x, next_of(targets)
 

@@ -353,6 +353,12 @@ class NamedRounds(FrameworkRounds):
                 f"{self.recorder.path}: {list_few(new)} came after the first round, so run.json does not say which "
                 "number it has; give all names in the order of their numbers, as clients=[...]"
             )
+        if self.recorder.has_partition and (counted := self._names.counted()):
+            self.tell(
+                f"{self.recorder.path}: {list_few(counted)} do{'es' if len(counted) == 1 else ''} not say a number, so "
+                "which rows of partition= are whose is taken from the order of the names; give all names in the order "
+                "of partition=, as clients=[...]"
+            )
         self.recorder.about["client_names"] = self._names.by_number()
         numbers = {name: self._names.number(name) for name in here}
         clients, p = {}, {}

@@ -53,6 +53,17 @@ class GivenPartition:
         there = f"partition= (clients {list_few(sorted(has), 6)} have)"
         return f"client {other[0]} has a model, but no rows in {there}" if other else ""
 
+    def fewer(self, count: int) -> str:
+        """Say in a clause that so many clients, numbered from 0, leave others out that have rows; empty where they do
+        not: a list of clients that were drawn does not say which they are."""
+        behind = [k for k, rows in enumerate(self.partition.clients) if k >= count and len(rows)]
+        return (
+            f"clients= is a list of {count}, which is numbered from 0, and partition= has rows of others (client"
+            f"{'s' if len(behind) > 1 else ''} {list_few(behind, 6)}), so that the list does not say who took part"
+            if behind
+            else ""
+        )
+
     def other_counts(self, ids: Sequence[int], samples: np.ndarray) -> str:
         """Say in a clause which n_k are not what the partition counts; empty where all are.
 
@@ -190,6 +201,12 @@ def labels_of(given: Any, held: np.ndarray | None) -> Any:
     classes = held.ndim == 1 and held.dtype.kind in "iu"
     if given is None and classes and (not len(held) or held.min() >= 0):
         return held
+    if given is None and held.ndim == 1 and held.dtype.kind == "f" and len(held) and _are_whole(held):
+        raise FedscopeError(
+            f"y_train of data= has whole numbers as {held.dtype}, and partition= counts the classes of each client; "
+            "give them as y_train.astype(np.int64), or, where they are no classes, with "
+            f"labels=np.zeros({len(held)}, int)"
+        )
     if given is None:
         what = "has labels below 0" if classes else f"has shape {list(held.shape)} of {held.dtype}"
         raise FedscopeError(
@@ -210,3 +227,7 @@ def labels_of(given: Any, held: np.ndarray | None) -> Any:
             "labels= out, or give the training samples that partition= counts"
         )
     return given
+
+
+def _are_whole(numbers: np.ndarray) -> bool:
+    return bool(np.isfinite(numbers).all() and (numbers >= 0).all() and (numbers == np.floor(numbers)).all())

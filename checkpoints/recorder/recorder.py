@@ -192,6 +192,11 @@ class Recorder:
         return 0 if self._writer is None else self._writer.last
 
     @property
+    def has_partition(self) -> bool:
+        """Whether it is known which samples each client has."""
+        return self._parts is not None
+
+    @property
     def run_info(self) -> Mapping[str, Any]:
         """What ``run.json`` says of the run; nothing before its first round."""
         return {} if self._writer is None else self._writer.run.info
@@ -216,7 +221,7 @@ class Recorder:
 
         Args:
             clients: the models after local training, by the client's number; or a list of them, numbered from 0, or of
-                pairs ``(number, model)`` as they have come.
+                pairs ``(number, model)`` as they have come. Of clients that were drawn a list does not say which.
             start: the model that was sent to them.
             starts: the models that they started from, one each, as ``clients``: of rounds without one start, as those
                 of gossip, of personal models or of a server that does not wait. Kept as the clients' are.
@@ -237,7 +242,8 @@ class Recorder:
         Raises:
             FedscopeError: no clients, or one twice; models that do not fit together (the client is named) or have other
                 shapes than those of ``model=``; a client without samples, a start or a row of ``mixing``, or one of
-                these without a client; a client that ``partition`` does not name; one of them as a list, where clients
+                these without a client; a client that ``partition`` does not name; in the first round a list of fewer
+                clients than have rows there, which does not say who took part; one of them as a list, where clients
                 came as others than 0, 1, 2, ..., or as a set, which has no order; rows of ``mixing`` that do not sum
                 to 1; no ``start``, of whose updates sketches are asked for; the recorder is closed.
         """
@@ -250,7 +256,7 @@ class Recorder:
         models = self._models(known, place, clients, start, global_, starts)
         beside = {"samples": samples, "weights": weights, "staleness": staleness}
         cohort = _cohort_of(models, beside, mixing, place)
-        self._check_partition(known, cohort, place)
+        self._check_partition(known, cohort, place, counted=is_counted(clients))
         given = _numbers_of(known, {} if metrics is None else metrics, place)
         resumed, known.resumed = known.resumed, None
         if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
@@ -362,14 +368,23 @@ class Recorder:
 
     # --- of a round ---
 
-    def _check_partition(self, known: AcceptedRounds, cohort: _Cohort, place: str) -> None:
+    def _check_partition(self, known: AcceptedRounds, cohort: _Cohort, place: str, *, counted: bool) -> None:
         """Compare a round's clients with the partition.
 
+        Args:
+            counted: whether the models came as a list.
+
         Raises:
-            FedscopeError: one that it does not name.
+            FedscopeError: one that it does not name; in the first round, a list of fewer than have rows.
         """
         if self._parts is None:
             return
+        if counted and (clause := self._parts.fewer(len(cohort.ids))):
+            give = "give clients={number: model} with the numbers of partition=, and samples= and weights= alike"
+            # a loop that has trained for hours is told of it, and goes on
+            if known.next == 1 or known.resumed is not None:
+                raise FedscopeError(f"{place}: {clause}; {give}")
+            known.tell("counted", f"{place}: {clause}, so that others' rows may be taken for theirs; {give}")
         if self._parts.named is not None:
             self._parts.refuse_others(cohort.ids, place)
         elif clause := self._parts.others(cohort.ids):  # of a run that is gone on with, and cannot have another one

@@ -22,6 +22,7 @@ from ..io.warn_user import warn_user
 from ..runs.info import refuse_broken_seal
 from .coerce_arrays import coerce_arrays
 from .inputs import named_data, path_of
+from .unmeasurable_data import known_names, say_unmeasurable, say_unmeasurable_name
 
 #: what a run calls arrays that it was given, and where it keeps them
 NAME, KEPT = "arrays", "recorded-data.npz"
@@ -92,7 +93,9 @@ def coerce_data(
         return RecordedData(how)
     if isinstance(data, str):
         _refuse_unstandardised(data, standardise)
-        return RecordedData({**named_data(data), **how})
+        said = named_data(data)
+        say_unmeasurable_name(run, said["name"], own_code=is_own_code(said["name"]))
+        return RecordedData({**said, **how})
     place = f"data was given as {type(data).__name__}, and"
     if rows and (loader := next(filter(_shuffles, _parts(data)), None)) is not None:
         raise FedscopeError(
@@ -129,6 +132,7 @@ def coerce_data(
             f"{run} keeps the arrays of data= in {KEPT}, {format_size(size)}; keep_data=False keeps their sum alone, "
             "and questions are then given them again"
         )
+    say_unmeasurable(f"{run}: in data=", arrays)
     said = {"name": NAME, "sha256": digest(arrays, needed), **how}
     said |= {"file": KEPT} if keep else {}
     said |= {"splits": "one"} if one else {}
@@ -165,12 +169,8 @@ def is_own_code(name: str) -> bool:
     (True, False, False)
     """
     module, colon, rest = name.partition(":")
-    there = {
-        file.stem.replace("_", "-")
-        for file in (Path(__file__).parents[2] / "training" / "data" / "published").glob("*.py")
-    }
     named = re.fullmatch(r"[^\W\d]\w*(\(.*\))?", rest, re.DOTALL) is not None
-    return bool(colon) and named and module not in there
+    return bool(colon) and named and module not in known_names()
 
 
 def _refuse_unstandardised(name: str, standardise: bool | None) -> None:

@@ -18,6 +18,7 @@ from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.shell_words import quoted
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import names
+from .recorded import dataset_of, is_recorded
 from .result import ClientData
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: images have so many channels
 COLOURS = (1, 3)
+#: by so much rounding takes values out of 0 to 1
+_ROUNDING = 1e-3
 
 
 @analysis
@@ -44,7 +47,7 @@ def data(
             ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``, and all else that
             :func:`fedscope.train` takes; the defaults of ``train`` where nothing is given.
         settings: tables laid over a configuration. Of a run on data of your own these data alone, as ``{"data":
-            load}``, because no run says which code is run.
+            load}``, because no run says which code is run; of a run that another program trained any data.
         shown: of how many clients a few samples are shown, the first, the last and those between.
         samples: how many of each.
 
@@ -58,18 +61,23 @@ def data(
     """
     at_least("shown", shown, 1)
     at_least("samples", samples, 1)
-    run = _run(federation)
-    if run is not None and settings and (own := _own_data(settings)) is not None:
+    run, given = _run(federation), None
+    if run is not None and settings and is_recorded(run):
+        given = _data_alone(settings)
+        settings = None if given is not None else settings
+    elif run is not None and settings and (own := _own_data(settings)) is not None:
         from ...training.user_code.kept_source import playing
 
         run, settings = playing(run, {"data": own}, changed=True, all_=False)[0], None  # compared with what the run saw
     if run is not None and settings:
         raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave its other settings out")
     tables = {} if run is not None else _tables(federation, settings or {})
-    told: Mapping[str, Any] = (run.config or {}).get("data", {}) if run is not None else tables.get("data", {})
+    told: Mapping[str, Any] = _told(run) if run is not None else tables.get("data", {})
 
     def prepare() -> SettingsAndCompute[ClientData]:
-        dataset, split, how = _of_recorded_run(run) if run is not None else _of_config(tables)
+        if run is not None and is_recorded(run):
+            return _prepare_recorded(run, given, shown, samples)
+        dataset, split, how = _of_trained_run(run) if run is not None else _of_config(tables)
         known: dict[str, Any] = {
             **({"run": identity(run)} if run is not None else {}),
             **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": how.partition, "seed": how.seed},
@@ -102,18 +110,56 @@ def _run(federation: Any) -> Run | None:
     return open_run(federation, "")
 
 
+def _prepare_recorded(run: Run, given: Any, shown: int, samples: int) -> SettingsAndCompute[ClientData]:
+    """What a run of another program says of its federation: of how its partition came about it says nothing."""
+    from ...training.build import partition_of
+
+    split, dataset = partition_of(run), dataset_of(run, given)
+    said = run.info.get("data", {})
+    data = (
+        {"data": said["name"]}
+        if dataset is None and "name" in said
+        else {}
+        if dataset is None
+        else {"data": dataset.name, "data_sha256": dataset.sha256, "samples": len(dataset.y_train)}
+    )
+    known = {"run": identity(run), **data, "clients": len(split.clients), "shown": shown, "of_each": samples}
+
+    def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
+        if dataset is not None:
+            return client_data(dataset, split, shown, samples, attrs)
+        return ClientData(split.label_counts, np.zeros_like(split.label_counts), np.empty(0, np.int64), attrs=attrs)
+
+    return known, compute
+
+
+def _told(run: Run) -> Mapping[str, Any]:
+    """Return what a run says of its data, and how they were divided."""
+    if not is_recorded(run):
+        return (run.config or {}).get("data", {})
+    return {"name": run.info.get("data", {}).get("name", "labels"), "partition": "recorded"}
+
+
 def _own_data(settings: Mapping[str, Mapping[str, Any]]) -> OwnCode | None:
     """Return the data that settings give as code or arrays, where they give nothing else."""
+    name = _data_alone(settings)
+    return name if isinstance(name, OwnCode) else None
+
+
+def _data_alone(settings: Mapping[str, Mapping[str, Any]]) -> Any:
+    """Return the data that settings give, where they give nothing else."""
     from ...training.user_code.typed import handed_tables
 
     given = handed_tables(settings)
-    name = given["data"].get("name") if set(given) == {"data"} and set(given["data"]) == {"name"} else None
-    return name if isinstance(name, OwnCode) else None
+    return given["data"].get("name") if set(given) == {"data"} and set(given["data"]) == {"name"} else None
 
 
 def name_of(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the data set that a run or a configuration names, for :func:`fedscope.download`."""
     run = _run(federation)
+    if run is not None and is_recorded(run):
+        own = _data_alone(settings) if settings else None
+        return str(own if own is not None else run.info.get("data", {}).get("name", ""))
     tables = (run.config or {}) if run is not None else _tables(federation, settings)
     return str(tables.get("data", {}).get("name", "digits"))
 
@@ -134,7 +180,7 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
     return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in given.items()}}
 
 
-def _of_recorded_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:
+def _of_trained_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import config_of, data_of
     from ...training.build import partition_of
 
@@ -165,9 +211,10 @@ def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, at
     if domain is not None:
         found = [np.unique(domain.train[rows]) for rows in split.clients]
         of, names = np.array([own[0] if len(own) == 1 else -1 for own in found]), domain.names
-    ids = np.unique(np.linspace(0, len(split.clients) - 1, shown).round().astype(int))
+    holders = np.flatnonzero([len(rows) for rows in split.clients])  # recorded partitions may have clients without rows
+    ids = np.unique(_some(holders, shown)) if len(holders) else holders
     images = np.empty((0, 0, 0, 0, 0), np.float32)
-    if len(dataset.shape) == 3 and dataset.shape[0] in COLOURS:
+    if len(ids) and len(dataset.shape) == 3 and dataset.shape[0] in COLOURS:
         images = np.stack([_images(dataset, _some(split.clients[k], samples)) for k in ids])
     texts = tuple(_texts(dataset, _some(split.clients[k], samples)) for k in ids) if dataset.tokens else ()
     return ClientData(split.label_counts, test, of, names, tuple(map(int, ids)), images, texts, attrs)
@@ -186,7 +233,7 @@ def split_settings(split: Partition, name: str) -> dict[str, str]:
 
 
 def _some(rows: np.ndarray, count: int) -> np.ndarray:
-    """So many of a client's samples, evenly over its own; fewer repeat."""
+    """So many of these numbers, as of a client's samples, evenly over them; fewer repeat."""
     some: np.ndarray = rows[np.linspace(0, len(rows) - 1, count).round().astype(int)]
     return some
 
@@ -197,10 +244,13 @@ def _texts(dataset: Dataset, rows: np.ndarray) -> tuple[str, ...]:
 
 
 def _images(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
-    """These samples, as they were before they were standardised."""
+    """These samples, as they were before they were standardised; of another scale than 0 to 1, from their least to
+    their greatest value."""
     x = np.asarray(dataset.x_train[rows])
     if dataset.means:
         scale, middle = (np.array(values, np.float32)[:, None, None] for values in (dataset.deviations, dataset.means))
         x = x * scale + middle
+    elif x.size and not -_ROUNDING <= x.min() <= x.max() <= 1 + _ROUNDING:  # in a scale of the user's own
+        x = (x - x.min()) / (x.max() - x.min() or 1)
     shown: np.ndarray = np.clip(x, 0, 1).astype(np.float32)
     return shown

@@ -242,3 +242,68 @@ def test_a_run_on_data_of_ones_own_is_shown_with_them(
         capsys.readouterr()
         assert run(["data", "r", *words.split(), "--out", "n"]) == 2
         assert said in capsys.readouterr().err
+
+
+IMAGES = np.random.default_rng(0).normal(size=(30, 1, 6, 6)).astype(np.float32)
+CLASSES, PARTS = np.arange(30) % 3, {0: [0, 1, 2], 2: [5, 6, 7, 8]}
+
+
+def recorded(path: Path, **given: Any) -> Path:
+    with fedscope.Recorder(path, **given) as recorder:
+        recorder.round(clients={k: {"w": np.full(3, k, np.float32)} for k in PARTS})
+    return path
+
+
+def test_a_recorded_run_shows_the_clients_that_its_partition_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
+) -> None:
+    """It was refused for lack of a configuration, which says nothing that is shown."""
+    monkeypatch.chdir(tmp_path)
+    both = ((IMAGES, CLASSES), (IMAGES, CLASSES))
+    np.savez("mine.npz", x_train=IMAGES, y_train=CLASSES, x_test=IMAGES, y_test=CLASSES)
+    for name, own in (
+        ("kept", {"data": both}),
+        ("one", {"data": (IMAGES, CLASSES)}),
+        ("file", {"data": "npz:mine.npz", "labels": CLASSES}),
+    ):
+        made = fedscope.data(recorded(tmp_path / name, **own, partition=PARTS))
+        assert made.counts.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 2]]
+        assert made.shown == (0, 2), "client 1 has nothing to show"
+        assert made.images.shape == (2, 8, 1, 6, 6)
+        assert (made.images.min(), made.images.max()) == (0, 1)
+        assert made.attrs["samples"] == 30
+    assert "3 clients" in said(str(tmp_path / "kept"))
+    assert (tmp_path / "kept" / "figures" / "data-arrays-recorded.samples.png").exists()
+
+
+def test_a_recorded_run_whose_data_are_not_here_shows_counts_and_says_so(tmp_path: Path) -> None:
+    both = ((IMAGES, CLASSES), (IMAGES, CLASSES))
+    for name, own, why in (
+        ("sum", {"data": both, "keep_data": False}, "keeps the sum of its data alone"),
+        ("none", {"labels": CLASSES}, "the run does not say its data"),
+        ("code", {"data": "mydata:load", "labels": CLASSES}, "if you know it, give --data mydata:load"),
+        ("test", {"data": (IMAGES, CLASSES), "labels": CLASSES}, "has no training samples"),
+    ):
+        path = recorded(tmp_path / name, **own, partition=PARTS)
+        with pytest.warns(fedscope.checkpoints.FedscopeWarning, match="only how many there are") as told:
+            made = fedscope.data(path)
+        assert why in str(told[0].message)
+        assert made.counts.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 2]]
+        assert not made.images.size
+    same = fedscope.data(tmp_path / "sum", settings={"data": {"name": both}})
+    assert same.images.shape == (2, 8, 1, 6, 6)
+    others = ((IMAGES + 1, CLASSES), (IMAGES, CLASSES))
+    with pytest.raises(FedscopeError, match=r"is not the data that .* was recorded with .*; give the run's own$"):
+        fedscope.data(tmp_path / "sum", settings={"data": {"name": others}})
+    with pytest.raises(FedscopeError, match="is a run, whose data are what they are"):
+        fedscope.data(tmp_path / "sum", settings={"data": {"clients": 3}})
+
+
+def test_a_recorded_run_without_classes_or_a_partition(tmp_path: Path) -> None:
+    tokens = np.random.default_rng(0).integers(1, 20, (30, 8))
+    for name, pair in (("numbers", (IMAGES, IMAGES[:, 0, 0, 0])), ("tokens", (tokens[:, :-1], tokens[:, 1:]))):
+        path = recorded(tmp_path / name, data=(pair, pair), partition=PARTS, labels=np.zeros(30, int))
+        assert fedscope.data(path).counts.tolist() == [[3], [0], [4]]
+    path = recorded(tmp_path / "without", data=(IMAGES, CLASSES))
+    with pytest.raises(FedscopeError, match=r"has no partition\.h5, which this needs"):
+        fedscope.data(path)

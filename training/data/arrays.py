@@ -12,8 +12,9 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.io.array_digest import blocks as blocks
 from ...checkpoints.io.array_digest import digest as digest
 from ...checkpoints.io.warn_user import warn_user
-from ...evaluation.criteria import LabelCriterion
-from ...evaluation.standard_tasks import CLASSIFICATION, PADDED
+from ...checkpoints.recorder.token_targets import OWN_TOKENS, are_inputs
+from ...evaluation.criteria import LabelCriterion, PositionCriterion
+from ...evaluation.standard_tasks import CLASSIFICATION, PADDED, Sequences
 from ...evaluation.tasks import Task
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
@@ -70,6 +71,12 @@ def as_tokens(place: str, x: np.ndarray) -> np.ndarray:
             f"{place} contains the token {x.min()}; tokens count from 0 (padding is marked in y, by -100)"
         )
     return x.astype(np.int64, order="C")
+
+
+def say_targets(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> None:
+    """Warn of targets at positions that are the tokens themselves; a task of the user's own may move them itself."""
+    if type(task) in (Sequences, PositionCriterion) and isinstance(x, np.ndarray) and are_inputs(x, y):
+        warn_user(f"{name}: y_{split} is x_{split}, {OWN_TOKENS}")
 
 
 def output_count(

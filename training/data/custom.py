@@ -38,6 +38,7 @@ from .arrays import (
     refuse_other_targets,
     say_axes,
     say_scales,
+    say_targets,
     scale_pixels,
     taken_task,
 )
@@ -95,6 +96,8 @@ def _take(given: Any, name: str, place: str, task: Task) -> Dataset:
         if task is not CLASSIFICATION:
             y_train, y_test = (task.taken(y)[1] for y in (given.y_train, given.y_test))
             known = replace(given, task=task, y_train=y_train, y_test=y_test)
+        for split in SPLITS:
+            say_targets(name, split, getattr(known, f"x_{split}"), getattr(known, f"y_{split}"), task)
         return replace(known, name=name, path="") if ":" in name else known
     try:
         arrays = coerce_arrays(place, given)
@@ -146,6 +149,7 @@ def as_they_are(
             inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)
         ):
             x[split] = as_tokens(place, given)
+            say_targets(name, split, given, y[split], task)
         else:
             x[split] = _inputs(place, given) if inputs else _images(place, name, given)
     if not inputs:

@@ -107,9 +107,10 @@ class Watch(FrameworkRounds):
         if self._by_partition is None:
             self._by_partition = all(reply.partition is not None for reply in replies)
             if not self._by_partition:
+                others = ", and partition= gives them rows of others" if self.recorder.has_partition else ""
                 self.tell(
                     f"{self.recorder.path}: clients are numbered in the order in which they reply, which another run "
-                    "need not repeat; give their ClientApp(mods=[fedscope.partition_mod])"
+                    f"need not repeat{others}; give their ClientApp(mods=[fedscope.partition_mod])"
                 )
         ids = []
         for reply in replies:

@@ -20,6 +20,7 @@ from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.checkpoints.recorder import recorder as loop
 from fedscope.checkpoints.recorder.coerce_models import coerce_model
+from fedscope.checkpoints.recorder.framework_rounds import Contribution, NamedRounds
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -93,7 +94,7 @@ def test_parts_that_are_no_rows_are_refused(part: Any, said: str, tmp_path: Path
 
 def test_parts_of_whole_numbers_in_floats_and_empty_ones_are_rows(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run", partition=[[], np.array([1.0, 0.0])], labels=[0, 1]) as recorder:
-        recorder.round(clients=[model(0)])
+        recorder.round(clients={1: model(0)})
     partition = Run.open(tmp_path / "run").partition
     assert partition is not None
     assert [rows.tolist() for rows in partition.clients] == [[], [1, 0]]
@@ -400,3 +401,83 @@ def test_tensors_that_do_not_say_where_they_lie_are_not_taken_for_one_another(tm
 
     made = round_of(tmp_path / "run", {0: two(2), 1: two(3)})
     assert made.client(1).parameters.tolist() == [3, 3, 3, 6, 6, 6]
+
+
+PARTS = {k: [2 * k, 2 * k + 1] for k in range(6)}
+TOPICS = [0, 1] * 6
+
+
+def told_by(recorder: Recorder, clients: Any, **given: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        recorder.round(clients=clients, **given)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_list_of_the_clients_that_were_drawn_is_refused_where_the_partition_has_more(
+    tmp_path: Path, starts: bool
+) -> None:
+    """A list was taken as clients 0, 1, ..., so that all that is asked of own data was of others' rows."""
+    drawn, models = [1, 4, 5], [model(k) for k in range(3)]
+    own = {"starts": [model(9)] * 3} if starts else {}
+    with Recorder(tmp_path / "run", partition=PARTS, labels=TOPICS) as recorder:
+        with pytest.raises(FedscopeError) as found:
+            recorder.round(clients=models, samples=[2, 2, 2], **own)
+        assert str(found.value).endswith(
+            "run@1: clients= is a list of 3, which is numbered from 0, and partition= has rows of others (clients 3, "
+            "4, 5), so that the list does not say who took part; give clients={number: model} with the numbers of "
+            "partition=, and samples= and weights= alike"
+        )
+        own = {"starts": dict.fromkeys(drawn, model(9))} if starts else {}
+        recorder.round(clients=dict(zip(drawn, models, strict=True)), samples=dict.fromkeys(drawn, 2), **own)
+        assert told_by(recorder, list(zip(drawn, models, strict=True))) == []  # pairs say their numbers
+    assert Run.open(tmp_path / "run").round(1).client_ids.tolist() == drawn
+
+
+def test_a_list_of_fewer_in_a_later_round_is_told_once_and_the_loop_goes_on(tmp_path: Path) -> None:
+    everyone = [model(k) for k in range(6)]
+    with Recorder(tmp_path / "run", partition=PARTS, labels=TOPICS) as recorder:
+        assert told_by(recorder, everyone) == []
+        first, again = told_by(recorder, everyone[:4]), told_by(recorder, everyone[:4])
+    assert len(first) == 1
+    assert "run@2: clients= is a list of 4" in first[0]
+    assert again == []
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+    with (
+        Recorder(tmp_path / "run", resume=True) as recorder,
+        pytest.raises(FedscopeError, match="partition= has rows of others"),
+    ):
+        recorder.round(clients=everyone[:4])
+
+
+def test_a_list_of_all_clients_that_have_rows_is_silent(tmp_path: Path) -> None:
+    some = [model(k) for k in range(6)]
+    for name, parts in (("all", PARTS), ("rest-empty", {**PARTS, 6: [], 7: []}), ("fewer", {0: [0], 1: [1]})):
+        with Recorder(tmp_path / name, partition=parts, labels=TOPICS) as recorder:
+            assert told_by(recorder, some[:2] if name == "fewer" else some) == []
+    with Recorder(tmp_path / "none") as recorder:
+        assert told_by(recorder, some[:3]) == []
+
+
+def test_frameworks_tell_where_a_partition_and_their_numbers_may_differ(tmp_path: Path) -> None:
+    """Names without a number are counted as they come, which says nothing of the rows of a partition."""
+    w = {"w": np.zeros((2, 2), np.float32)}
+    for names, given, expected in (
+        (("berlin", "paris"), None, True),
+        (("site-0", "site-1"), None, False),
+        (("berlin", "paris"), ["paris", "berlin"], False),
+    ):
+        for parts in (PARTS, None):
+            labels = None if parts is None else TOPICS
+            recorder = Recorder(tmp_path / "run", partition=parts, labels=labels, force=True)
+            rounds = NamedRounds(recorder, "A framework", given)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                rounds.begin(w)
+                for name in names:
+                    rounds.add(Contribution(name, {"w": w["w"] + 1}, 1.0, 2))
+                rounds.end(1, {"w": w["w"] + 1})
+                rounds.close()
+            seen = [str(one.message) for one in caught if "which rows of partition= are whose" in str(one.message)]
+            assert bool(seen) == (expected and parts is not None), (names, given, parts)

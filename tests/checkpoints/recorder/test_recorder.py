@@ -471,7 +471,7 @@ def test_a_run_is_gone_on_with_as_what_it_was(tmp_path: Path) -> None:
         with pytest.raises(FedscopeError, match=said):
             Recorder(tmp_path / "run", resume=True, **other)
     with Recorder(tmp_path / "run", resume=True) as recorder:  # and the folder is free
-        recorder.round(clients=[model(0)])
+        recorder.round(clients={0: model(0)})
     assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
     np.savez(tmp_path / "x.npz", x_test=y)
     for resume in (False, True):
@@ -550,7 +550,7 @@ def renamed(arrays: Arrays) -> Arrays:
         ({"clients": (one for one in [model(1)])}, "run@2: clients as generator were given; give clients={number: mod"),
         (
             {"clients": {"a": model(1)}},
-            "run@2: client 'a' is not a whole number from 0 to 2^63 - 1; number the clients: ",
+            "run@2: client 'a' is not a whole number from 0 to 2^63 - 1; number all clients once, ",
         ),
         ({"clients": {-1: model(1)}}, "run@2: client -1 is not a whole number from 0 to 2^63 - 1"),
         ({"clients": {0: None}}, "run@2: client 0 has no model; leave it out"),

@@ -117,19 +117,26 @@ def test_a_checkpoint_with_one_model_is_still_one(tmp_path: Path) -> None:
         assert Run.open(tmp_path / f"{i}").layout.names == ("w",)
 
 
+def numbered(models: Any) -> dict[int, Any]:
+    names = ["b", 2**63, "a"]  # of all clients, not of one round's
+    numbers = {name: k for k, name in enumerate(names)}
+    return {numbers[name]: model for name, model in models.items()}
+
+
 @pytest.mark.parametrize(
     ("clients", "said", "remedy"),
     [
         (
             {"a": {"w": W}, "b": {"w": W}},
-            "client 'a' is not a whole number from 0 to 2^63 - 1; number the clients: "
-            "clients=dict(enumerate(models.values())), alike in each round",
-            lambda given: dict(enumerate(given.values())),
+            "client 'a' is not a whole number from 0 to 2^63 - 1; number all clients once, before the rounds: "
+            "numbers = {name: k for k, name in enumerate(names)}, and give "
+            "clients={numbers[name]: model for name, model in models.items()}",
+            numbered,
         ),
         (
             {2**63: {"w": W}},
-            "client 9223372036854775808 is not a whole number from 0 to 2^63 - 1; number the clients: ",
-            lambda given: dict(enumerate(given.values())),
+            "client 9223372036854775808 is not a whole number from 0 to 2^63 - 1; number all clients once, ",
+            numbered,
         ),
         (
             ({"w": W} for _ in range(2)),
@@ -187,7 +194,7 @@ def test_a_partition_that_is_too_large_is_told_what_makes_it_smaller(
             numbered = dict(enumerate(parts.values()))
             classes = np.unique(labels, return_inverse=True)[1]
             with Recorder(tmp_path / "run", partition=numbered, labels=classes, force=True) as recorder:
-                recorder.round(clients=[{"w": W}])
+                recorder.round(clients={0: {"w": W}})
     assert Run.open(tmp_path / "run").rounds == (1,)
 
 

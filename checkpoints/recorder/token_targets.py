@@ -1,0 +1,69 @@
+"""Targets of language models that stand at the wrong tokens, as far as they show it by themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+#: the target of a position that does not count, as in torch
+UNCOUNTED = -100
+#: what is said of targets that are the tokens themselves, behind their names
+OWN_TOKENS = (
+    "token by token, so each is told from itself; to have the next one told, give x = tokens[:, :-1] "
+    "and y = tokens[:, 1:] (targets stay as they are where a network copies, or moves its input by itself)"
+)
+#: fewer positions may be so by chance; only those count here whose next token is another one
+FEWEST = 8
+#: rows that are looked at first, as all others are read only if these are so
+_FIRST = 64
+#: the share of the positions that count behind which the next counts too; of the masked ones of a masked language
+#: model, which are told from themselves, fewer do
+_DENSE = 0.6
+
+
+def are_inputs(x: np.ndarray, y: np.ndarray) -> bool:
+    """Check whether targets are the tokens themselves, so that the next one is told nowhere.
+
+    Those of texts of one token alone, of a few positions, and of scattered ones, as of masked tokens, are not judged.
+
+    Args:
+        x: tokens; y: targets, -100 where a position does not count.
+
+    >>> x = np.arange(12)[None]
+    >>> are_inputs(x, x), are_inputs(x[:, :-1], x[:, 1:]), are_inputs(x * 0, x * 0)
+    (True, False, False)
+    """
+    if x.ndim != 2 or x.shape != y.shape or not {x.dtype.kind, y.dtype.kind} <= set("iu"):
+        return False
+    return _all_so(x, y, np.ones(x.shape, bool), 0)
+
+
+def are_next(tokens: np.ndarray, labels: np.ndarray, counted: np.ndarray) -> bool:
+    """Check whether labels, which should stand at their own tokens, are each the next one already.
+
+    Args:
+        counted: [N, L], which positions are no padding.
+
+    >>> x = np.arange(12)[None]
+    >>> are_next(x[:, :-1], x[:, 1:], x[:, 1:] > 0), are_next(x, x, x >= 0)
+    (True, False)
+    """
+    return _all_so(tokens, labels, counted, 1)
+
+
+def _all_so(x: np.ndarray, y: np.ndarray, there: np.ndarray, by: int) -> bool:
+    """Check whether each target that counts is the token so many positions on, and the one beside it is another."""
+    for rows in (slice(_FIRST), slice(None)):
+        tokens, targets = x[rows], y[rows]
+        counts = there[rows] & (targets != UNCOUNTED)
+        known = counts.copy()
+        if by:  # of the last position the next token is not known
+            known[:, :-1] &= there[rows][:, 1:]
+            known[:, -1] = False
+        own = np.roll(tokens, -by, axis=1)
+        if not (own == targets)[known].all():
+            return False
+    before, after = counts[:, :-1], counts[:, 1:]
+    if (before & after).sum() <= _DENSE * before.sum():
+        return False
+    other = known[:, :-1] & (tokens[:, :-1] != tokens[:, 1:])
+    return int(other.sum()) >= FEWEST

@@ -1,0 +1,74 @@
+"""The federation of a run that another program trained: its partition, and its data where they are to be had."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...analysis.settings import EvaluationConfig
+from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.recorder.stored_data import NAME, read_kept
+from ...evaluation.standard_tasks import CLASSIFICATION
+from ...evaluation.tasks import Task
+from ...training.inputs.recorded_data import dataset_asked, is_recorded, refuse_unlike
+from ...training.tasks import TASKS, task_of_data
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...training import Dataset
+
+GIVE = "give them with --data (settings={'data': ...})"
+__all__ = ["dataset_of", "is_recorded"]
+
+
+def dataset_of(run: Run, given: Any) -> Dataset | None:
+    """Read the data that a recorded run names or keeps; None where they are not to be had, which is told, as the run
+    counts the classes of its clients' samples itself.
+
+    Args:
+        given: data in their place; None for those of the run.
+
+    Raises:
+        FedscopeError: data that were given, and are no data or not the run's.
+    """
+    try:
+        dataset = _read(run, given)
+    except FedscopeError as error:
+        if given is not None:
+            raise
+        warn_user(f"{run.path}: no samples are shown, only how many there are: {error}")
+        return None
+    if not len(dataset.y_train):
+        warn_user(
+            f"{run.path}: no samples are shown, only how many there are: {dataset.name} has no training samples; {GIVE}"
+        )
+        return None
+    return dataset
+
+
+def _read(run: Run, given: Any) -> Dataset:
+    said = run.info.get("data", {})
+    if given is None and "name" not in said:
+        raise FedscopeError(f"the run does not say its data; {GIVE}")
+    source = EvaluationConfig("train", data=given, accept_data=True)
+    dataset = dataset_asked([run], source, _task(run, given))
+    if others := refuse_unlike([run], source, dataset):  # says it, as they are accepted for once
+        raise FedscopeError(f"{others}; give the run's own")
+    return dataset
+
+
+def _task(run: Run, given: Any) -> Task:
+    """Choose a task that reads the data: a recorded run does not say one."""
+    name = given if given is not None else run.info["data"]["name"]
+    if name != NAME:
+        return task_of_data(name) if isinstance(name, str) else CLASSIFICATION
+    arrays = read_kept(run.path, run.info) or {}
+    return TASKS[_kind(arrays.get("y_test"))]
+
+
+def _kind(y: np.ndarray | None) -> str:
+    if y is None or y.ndim == 1:
+        whole = y is None or y.dtype.kind in "iu" or bool((y == y.round()).all())
+        return CLASSIFICATION.name if whole else "regression"
+    return "sequences" if y.dtype.kind in "iu" else "regression"
