@@ -57,12 +57,12 @@ class GivenPartition:
         """Say in a clause that so many clients, numbered from 0, leave others out that have rows; empty where they do
         not: a list of clients that were drawn does not say which they are."""
         behind = [k for k, rows in enumerate(self.partition.clients) if k >= count and len(rows)]
-        return (
-            f"clients= is a list of {count}, which is numbered from 0, and partition= has rows of others (client"
-            f"{'s' if len(behind) > 1 else ''} {list_few(behind, 6)}), so that the list does not say who took part"
-            if behind
-            else ""
+        others = f"client{'s' if len(behind) > 1 else ''} {list_few(behind, 6)}"
+        clause = (
+            f"clients= is a list of {count}, which is numbered from 0, and partition= has rows of others ({others}), "
+            "so that the list does not say who took part"
         )
+        return clause if behind else ""
 
     def other_counts(self, ids: Sequence[int], samples: np.ndarray) -> str:
         """Say in a clause which n_k are not what the partition counts; empty where all are.

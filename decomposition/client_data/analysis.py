@@ -116,13 +116,10 @@ def _prepare_recorded(run: Run, given: Any, shown: int, samples: int) -> Setting
 
     split, dataset = partition_of(run), dataset_of(run, given)
     said = run.info.get("data", {})
-    data = (
-        {"data": said["name"]}
-        if dataset is None and "name" in said
-        else {}
-        if dataset is None
-        else {"data": dataset.name, "data_sha256": dataset.sha256, "samples": len(dataset.y_train)}
-    )
+    if dataset is not None:
+        data = {"data": dataset.name, "data_sha256": dataset.sha256, "samples": len(dataset.y_train)}
+    else:
+        data = {"data": said["name"]} if "name" in said else {}
     known = {"run": identity(run), **data, "clients": len(split.clients), "shown": shown, "of_each": samples}
 
     def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
@@ -135,9 +132,10 @@ def _prepare_recorded(run: Run, given: Any, shown: int, samples: int) -> Setting
 
 def _told(run: Run) -> Mapping[str, Any]:
     """Return what a run says of its data, and how they were divided."""
-    if not is_recorded(run):
-        return (run.config or {}).get("data", {})
-    return {"name": run.info.get("data", {}).get("name", "labels"), "partition": "recorded"}
+    if is_recorded(run):
+        return {"name": run.info.get("data", {}).get("name", "labels"), "partition": "recorded"}
+    said: Mapping[str, Any] = (run.config or {}).get("data", {})
+    return said
 
 
 def _own_data(settings: Mapping[str, Mapping[str, Any]]) -> OwnCode | None:

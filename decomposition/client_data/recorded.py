@@ -8,10 +8,10 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.recorder.stored_data import NAME, read_kept
-from ...evaluation.standard_tasks import CLASSIFICATION
+from ...evaluation.standard_tasks import CLASSIFICATION, TASKS
 from ...evaluation.tasks import Task
 from ...training.inputs.recorded_data import dataset_asked, is_recorded, refuse_unlike
-from ...training.tasks import TASKS, task_of_data
+from ...training.tasks import task_of_data
 
 if TYPE_CHECKING:
     import numpy as np

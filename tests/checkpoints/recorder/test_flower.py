@@ -470,6 +470,13 @@ def test_without_partitions_clients_keep_the_number_of_their_first_reply(tmp_pat
             same(run.round(t).client(k).arrays(), model((2**60 + k) % 7))
 
 
+def test_without_partitions_it_is_told_that_rows_of_a_partition_are_of_others(tmp_path: Path) -> None:
+    about = {"partition": {k: [k] for k in range(3)}, "labels": [0, 1, 0]}
+    strategy = fedscope.record(Emptying(), tmp_path / "run", **about)
+    found = told(lambda: play(strategy, lambda number: [reply(2**60 + k, model(k)) for k in range(3)]))
+    assert "another run need not repeat, and partition= gives them rows of others; give their ClientApp" in found[0]
+
+
 def test_a_mod_puts_the_partition_into_replies_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
     flwr = ModuleType("flwr.app")
     flwr.ConfigRecord = ConfigRecord  # type: ignore[attr-defined]
