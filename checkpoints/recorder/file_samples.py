@@ -43,7 +43,7 @@ def counts_of(given: Any, files: CheckpointFiles) -> SampleCounts:
 
     Raises:
         FedscopeError: another number of them than of clients; a client without; no whole numbers; numbers by client,
-            where the files' names count clients otherwise than their order does.
+            where the files' names count clients otherwise than their order does; files in the order of text.
     """
     if given is None:
         return SampleCounts([None] * len(files.rounds), [])
@@ -56,11 +56,13 @@ def counts_of(given: Any, files: CheckpointFiles) -> SampleCounts:
             given = by_index(given, "--samples", "numbers by client, {0: 10, 1: 20}, or a list")
         if not isinstance(given, Mapping):
             table = _listed(given, everyone)
+            _refuse_order_of_text(files, table)
             return SampleCounts([_of_round(one, table, "--samples") for one in files.rounds], [])
         counts = {_count("--samples: client", k): _count(f"--samples of client {k}", n) for k, n in given.items()}
         table, where = {(None, k): n for k, n in counts.items()}, "--samples"
     if not files.numbered:
-        _refuse_other_order(files.rounds[0], table, where)
+        _refuse_other_order(files, table, where)
+        _refuse_order_of_text(files, table)
     rounds: list[dict[int, int] | None] = [_of_round(one, table, where) for one in files.rounds]
     return SampleCounts(rounds, _left_out(files, table, where, everyone))
 
@@ -78,7 +80,22 @@ def _listed(given: Any, everyone: Collection[int]) -> Table:
     return {(None, k): _count("--samples", word) for k, word in zip(everyone, words, strict=True)}
 
 
-def _refuse_other_order(files: RoundFiles, table: Table, where: str) -> None:
+def _refuse_order_of_text(files: CheckpointFiles, table: Table) -> None:
+    """Make sure that a shell's order of files, in which ``client-10`` comes before ``client-2``, is not that of the
+    clients whose samples are counted.
+
+    Raises:
+        FedscopeError: the counts differ, so that it matters whose they are.
+    """
+    order = files.order
+    if order is not None and order.as_text and len(set(table.values())) > 1:
+        raise FedscopeError(
+            f"--samples goes by the order of the files, and {order.words}; give {order.mended}, and --samples in that "
+            "order, too"
+        )
+
+
+def _refuse_other_order(given: CheckpointFiles, table: Table, where: str) -> None:
     """Make sure that clients which are numbered in the order of their files are those that a table counts.
 
     A shell gives ``client-10`` before ``client-2``, and a part of the clients begins anywhere.
@@ -86,15 +103,18 @@ def _refuse_other_order(files: RoundFiles, table: Table, where: str) -> None:
     Raises:
         FedscopeError: the names of the files say other numbers, which the table has too; clients without a file.
     """
+    files = given.rounds[0]
     counted = {client for number, client in table if number in (None, files.number)}
     ids = list(files.clients)
     found = numbers_in_names(list(files.clients.values()))
     own, pattern = (None, "a pattern with {client}") if found is None else (found[0], f"'{found[1]}'")
     if own is not None and own != ids and counted.issuperset(own):
         k = next(k for k in ids if own[k] != k)
+        # of text's order nobody counts samples
+        listed = "" if given.order is not None and given.order.as_text else ", or --samples in the files' order"
         raise FedscopeError(
             f"{where} has numbers by client, and {files.clients[k]} was given as client {k}, not {own[k]}; give "
-            f"{pattern} in place of the files, by which clients keep their numbers, or --samples in the files' order"
+            f"{pattern} in place of the files, by which clients keep their numbers{listed}"
         )
     if own != ids and counted.issuperset(ids) and (other := sorted(counted - set(ids))):
         raise FedscopeError(

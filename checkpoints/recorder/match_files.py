@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..io.errors import FedscopeError, list_few, spans
 from ..io.untrusted import real_path
 from ..models.files import SUFFIXES, file_and_key, is_model_folder
 from ..models.folders import model_in, model_names
+from .file_order import OtherOrder, name_apart, other_order
 
 #: what stands for a whole number in a pattern
 PLACEHOLDERS = ("round", "client")
@@ -49,12 +50,14 @@ class CheckpointFiles:
         given: the patterns and folders that were given, by what they are for.
         notes: what was left out, a sentence each.
         numbered: whether clients have the numbers of their files' names, and not those of their order.
+        order: of files in a list, where the numbers in their names say another than that in which they were given.
     """
 
     rounds: tuple[RoundFiles, ...]
     given: dict[str, str]
     notes: list[str]
     numbered: bool = False
+    order: OtherOrder | None = None
 
 
 def find_files(files: Sequence[str], start: str | None = None, global_: str | None = None) -> CheckpointFiles:
@@ -90,7 +93,14 @@ def find_files(files: Sequence[str], start: str | None = None, global_: str | No
                 f"rounds {spans(sorted(clients))}); add them, or move it away"
             )
     rounds = (RoundFiles(t, dict(sorted(clients[t].items())), starts.get(t), ends.get(t)) for t in sorted(clients))
-    return CheckpointFiles(tuple(rounds), given, notes, bool(patterns))
+    order = None if patterns else _other_order(files, list(clients[1].values()))
+    if order is not None and order.as_text:
+        k = next(k for k, path in clients[1].items() if path == order.greater)
+        notes.append(
+            f"{order.greater} is client {k}, before {order.less}, because files are clients in the order in which they "
+            f"were given; give {order.mended}"
+        )
+    return CheckpointFiles(tuple(rounds), given, notes, bool(patterns), order)
 
 
 def is_pattern(text: str) -> bool:
@@ -149,6 +159,33 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
             f"{list_few(files, 3)}: no client's model is left; give more files than --start and --global"
         )
     return list(known.values())
+
+
+def _other_order(files: Sequence[str], clients: Sequence[Path]) -> OtherOrder | None:
+    """Return in which order clients' files were given, where the numbers in their names say another."""
+    order = other_order(clients) if len(files) > 1 else None
+    if order is None:
+        return None
+    paths = [path for text in files for path in _expand(text)]
+    return replace(order, instead=next((text for text in _in_one(paths) if _stands_for(text, paths)), ""))
+
+
+def _in_one(paths: Sequence[Path]) -> Iterator[str]:
+    """Yield what may stand for all files: a pattern of a shell, and their folder."""
+    parts = {name_apart(path) for path in paths}
+    if len({words for words, _ in parts}) == 1:
+        words, first = next(iter(parts))
+        signs = [first[i] if len({own[i] for _, own in parts}) == 1 else "*" for i in range(len(first))]
+        yield "".join(word + sign for word, sign in zip(words, [*signs, ""], strict=True))
+    if len({path.parent for path in paths}) == 1:
+        yield str(paths[0].parent)
+
+
+def _stands_for(text: str, paths: Sequence[Path]) -> bool:
+    try:
+        return sorted(_expand(text)) == sorted(paths)
+    except (FedscopeError, OSError, ValueError):
+        return False
 
 
 def _expand(text: str) -> list[Path]:

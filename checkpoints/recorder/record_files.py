@@ -18,6 +18,7 @@ from ..models.weights import BFLOAT16, to_bfloat16
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import ModelTensors, numbers_of
+from .file_copies import FoundCopies
 from .file_samples import SampleCounts, counts_of
 from .inputs import named_base, named_data
 from .match_files import CheckpointFiles
@@ -105,6 +106,7 @@ def record_files(
         *counts.notes,
         *_about_rounds(files, out),
         *rounds.reader.sentences(),
+        *rounds.copies.sentences(),
         *_about_starts(files, None if served is None else served.name),
         *([] if by is None else [f"the clients' units are in the order of {_reference(files)}, matched by {by}"]),
         *_about_means(made, len(files.rounds), None if served is None else served.name, weighted=samples is not None),
@@ -205,6 +207,7 @@ class _RoundReader:
 
     Attributes:
         files, reader: what is read, and by what.
+        copies: what is remarkable of the files.
         chained: whether a round depends on what was made of those before it, also where no file is read again.
     """
 
@@ -217,6 +220,7 @@ class _RoundReader:
         progress: Callable[[int, int], None] | None,
     ) -> None:
         self.files, self.reader, self._aligned, self._served = files, FileReader(architecture), aligned, served
+        self.copies = FoundCopies(files)
         self.chained = aligned is not None or served is not None
         self._done, self._total, self._progress = 0, sum(one.count for one in files.rounds), progress
 
@@ -253,7 +257,9 @@ class _RoundReader:
         if models.global_ is not None:
             return models.global_
         if self._served is None:
-            return mean_of(models.clients, samples)
+            mean = mean_of(models.clients, samples)
+            self.copies.averaged(models.clients, mean)
+            return mean
         order = self.reader.in_order
         sent = None if models.start is None else order(models.start)
         own = {k: order(one) for k, one in models.clients.items()}
@@ -262,6 +268,7 @@ class _RoundReader:
 
     def _read(self, path: Path) -> ModelTensors:
         found = self.reader.read(path)
+        self.copies.read(path, found)
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._total)
@@ -535,15 +542,19 @@ def _about_rounds(files: CheckpointFiles, out: Path) -> list[str]:
 
 def _about_starts(files: CheckpointFiles, server: str | None) -> list[str]:
     followed: list[int] = []
+    made: list[int] = []  # of which no file has the model that was sent
     alone: list[int] = []
     for number, (last, own) in enumerate(pairwise(files.rounds), start=2):
-        if own.start is None:
-            (followed if own.number == last.number + 1 else alone).append(number)
+        if own.start is None and own.number == last.number + 1:
+            (followed if last.global_ is not None else made).append(number)
+        elif own.start is None:
+            alone.append(number)
     said = []
-    if followed:
-        made = f", as {server} makes it; if another model was sent, give --start" if server is not None else ""
-        plural = "s" if len(followed) > 1 else ""
-        said.append(f"start of round{plural} {spans(followed)} is global of the round before{made}")
+    for numbers, by in ((followed, ""), (made, f", as {server} makes it" if server else ", the mean of its clients")):
+        if numbers:
+            other = "; if another model was sent, give --start" if by else ""
+            plural = "s" if len(numbers) > 1 else ""
+            said.append(f"start of round{plural} {spans(numbers)} is global of the round before{by}{other}")
     if alone:
         have, before = ("s", "the rounds before them are") if len(alone) > 1 else ("", "the round before it is")
         said.append(f"round{have} {spans(alone)} of the run without a start, because {before} not among the files")

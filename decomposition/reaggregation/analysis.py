@@ -10,9 +10,11 @@ from ...analysis.runs import Rounds, RunLike, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.layer_selections import layers_file_word
+from ...checkpoints.recorder.file_order import refuse_recorded_order
 from ...landscape.alignment.step import refuse_unknown_align
 from ...training.inputs.given_servers import servers_of, settings_of
 from ...training.inputs.statistics import refuse_unknown_statistics, statistics_word
+from ...training.methods.servers.checkpoints import is_in_time
 from ...training.settings.own_code import short_name
 from .request import ReaggregationRequest
 from .requested_servers import layers_given
@@ -70,7 +72,8 @@ def reaggregate(
         FedscopeError: no round, or one without clients or the model they were sent, or with a single client; an unknown
             server or setting; a server that is given twice, with other settings; a state that was not recorded; a
             pattern that names no layer; a layer that two name; a server that looks at whole models, for layers; code
-            of the run's own server that was not given, or is another.
+            of the run's own server that was not given, or is another; a server that takes the order of clients as time,
+            and clients that were imported from a list which was sorted as text.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -93,6 +96,11 @@ def reaggregate(
     refuse_unasked(opened, number, source, own=not given)
     of_layers = servers_of_layers(by_layer)
     configs = configs_of(opened, number, all_servers(names, of_layers), changes)
+    for server, (config, _) in configs.items():
+        if is_in_time(config.server):
+            refuse_recorded_order(
+                opened.info.get("imported"), number, f"{opened.path}@{number}", f"--server {short_name(server)}"
+            )
     request = ReaggregationRequest(
         opened,
         number,

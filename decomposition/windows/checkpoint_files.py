@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,6 +126,22 @@ class RowDigests:
     def texts(self) -> list[str]:
         """Return the digests of all that was added."""
         return [running.hexdigest() for running in self._sums]
+
+
+def copies_in(names: Sequence[str], sums: Sequence[str], buffers: Mapping[str, np.ndarray]) -> list[list[str]]:
+    """Return the names of checkpoints that are the same model, in a list of each such model.
+
+    Args:
+        sums: of their parameters, as :class:`RowDigests` has them; buffers: of all, [C, ...].
+
+    >>> copies_in(["epoch=0", "epoch=1", "last"], ["a", "b", "b"], {"count": np.array([0, 1, 1])})
+    [['epoch=1', 'last']]
+    """
+    found: dict[tuple[str, ...], list[str]] = {}
+    for k, (name, own) in enumerate(zip(names, sums, strict=True)):
+        beside = (xxh3_64(np.ascontiguousarray(values[k]).tobytes()).hexdigest() for values in buffers.values())
+        found.setdefault((own, *beside), []).append(name)
+    return [same for same in found.values() if len(same) > 1]
 
 
 def read_checkpoints(

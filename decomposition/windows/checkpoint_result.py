@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from math import isfinite, isnan
 from pathlib import Path
@@ -45,7 +45,8 @@ class CheckpointWindows(TableResult):
     Attributes:
         means: the newest checkpoint first, then by weighting and window.
         attrs: provenance: run, round, windows, weights, data, split, samples, versions; ``checkpoints``, how many there
-            are; ``diverged``, those that are not finite, where there are some.
+            are; ``diverged``, those that are not finite, and ``copies``, those of the same weights, where there are
+            some.
 
     >>> from fedscope.decomposition.windows.checkpoint_result import CheckpointMean, CheckpointWindows
     >>> rows = [CheckpointMean(1, "newest", 0.5, 0.2, 0.0, 0.0, 0.0, 0.0)]
@@ -177,7 +178,19 @@ def order_words(attrs: Mapping[str, Any]) -> list[str]:
         return []
     some = names if len(names) <= 4 else [*names[:2], "...", names[-1]]
     said = [f"in the order of their names, numbers as numbers, the newest last: {', '.join(some)}"]
-    return said + ([f"left out, beside the checkpoints' folders: {list_few(left, 3)}"] if left else [])
+    said += [f"left out, beside the checkpoints' folders: {list_few(left, 3)}"] if left else []
+    return said + ([copy_words(attrs["copies"])] if attrs.get("copies") else [])
+
+
+def copy_words(copies: Sequence[Sequence[str]]) -> str:
+    """Say which checkpoints are copies.
+
+    >>> copy_words([["epoch=3.ckpt", "last.ckpt"]]), copy_words([["a", "b"], ["c", "d"]])
+    ('epoch=3.ckpt, last.ckpt hold the same weights', 'a, b hold the same weights, and so do c, d')
+    """
+    some = [list_few(own, 4) for own in copies[:3]]
+    words = f"{some[0]} hold the same weights" + "".join(f", and so do {own}" for own in some[1:])
+    return words if len(copies) <= 3 else f"{words}, and those of {len(copies) - 3} more"
 
 
 def gain_words(gained: float | None, stderr: float | None, scale: float = 1) -> str:

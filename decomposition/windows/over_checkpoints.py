@@ -16,6 +16,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, recorded_matrix
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import about_adapters
+from ...checkpoints.recorder.file_order import refuse_recorded_order
 from ...training.inputs.samples import (
     averaged_buffers,
     averaged_statistics,
@@ -26,7 +27,7 @@ from ...training.inputs.samples import (
     module_for,
 )
 from .checkpoint_files import CheckpointFolder, find_checkpoints, is_checkpoint_folder
-from .checkpoint_result import CheckpointMean, CheckpointWindows
+from .checkpoint_result import CheckpointMean, CheckpointWindows, copy_words
 from .result import WindowMeans
 from .weightings import Weighting, weightings_of, windows_over
 
@@ -41,7 +42,8 @@ def windows_of_checkpoints(
     """Prepare what means of the last checkpoints gain; see :func:`~fedscope.decomposition.windows.analysis.wima`.
 
     Raises:
-        FedscopeError: several runs; no round; a single checkpoint; a window or weighting that is none.
+        FedscopeError: several runs; no round; a single checkpoint; a window or weighting that is none; clients that
+            were imported from a list which was sorted as text.
     """
     weightings = weightings_of(weights)
     if (folder := folder_in(runs)) is not None:
@@ -56,6 +58,7 @@ def windows_of_checkpoints(
     if count < 2:
         raise FedscopeError(f"{where} has one checkpoint, so there is nothing to average; {run.larger_cohorts}")
     lengths = windows_over(windows, count, where)
+    refuse_recorded_order(run.info.get("imported"), round_.number, where, "--checkpoints")
 
     def prepare() -> SettingsAndCompute[WindowMeans | CheckpointWindows]:
         from .checkpoint_means import averages_of, measure_means
@@ -102,7 +105,7 @@ def _of_folder(
 
     def prepare() -> SettingsAndCompute[WindowMeans | CheckpointWindows]:
         from ...training.inputs.models import resolve_models
-        from .checkpoint_files import RowDigests, read_checkpoints
+        from .checkpoint_files import RowDigests, copies_in, read_checkpoints
         from .checkpoint_means import averages_of, measure_means
 
         # the newest says the network and how it is measured; the others are read when the means are formed
@@ -138,7 +141,13 @@ def _of_folder(
                     lambda done, of: report(of + 2 * done, 3 * of),
                     look=digests.add,
                 )
-            said = {"xxh3": dict(zip(folder.names, digests.texts(), strict=True)), **averaged_buffers(layout)}
+            sums = digests.texts()
+            said = {"xxh3": dict(zip(folder.names, sums, strict=True)), **averaged_buffers(layout)}
+            if same := copies_in(folder.names, sums, there.buffers):
+                said["copies"] = same
+                warn_user(
+                    f"{folder.path}: {copy_words(same)}, so means count one model several times; keep one of its files"
+                )
             return CheckpointWindows(means, {**attrs, **_diverged(means, there, folder.names), **said})
 
         return known, compute

@@ -60,8 +60,9 @@ def import_models(
             once, whole numbers being those of the client with the largest p, or what ``server`` makes of them.
         samples: n_k in the order of the clients; by the client's number, as a mapping or a Series of pandas; or a
             ``.csv`` with columns ``client``, ``samples`` and, where they differ, ``round``. By number they are refused
-            where the files' names count clients otherwise than their order, which a pattern mends. p_k is n_k over
-            their sum. Without them all weigh the same.
+            where the files' names count clients otherwise than their order, which a pattern mends; and all that differ
+            beside a list which is sorted as text, ``client-10`` before ``client-2``. p_k is n_k over their sum. Without
+            them all weigh the same.
         model: the architecture, so that questions need no ``model=``: a name, ``module:factory``, ``hf:FOLDER``, or a
             module. One of fedscope's names is looked at only where ``data`` are given, which say its shape.
         data: the data set's name, so that questions need no ``data=``.
@@ -89,8 +90,9 @@ def import_models(
     Raises:
         FedscopeError: no files, or none of a pattern; what is no model; models that do not go together, with what
             differs; a client twice, a round without clients, counts of samples that fit no clients; a server that needs
-            a start where there is none, or counts local steps or all clients; something is in the way at ``out``. Of
-            several rounds those before the mistake are kept.
+            a start where there is none, or counts local steps or all clients; a list that is sorted as text beside a
+            server that takes its order as time; something is in the way at ``out``. Of several rounds those before the
+            mistake are kept.
 
     >>> import tempfile, warnings, fedscope, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
@@ -101,6 +103,7 @@ def import_models(
     ...     run.round(1).client_ids, run.round(1).read("global").parameters
     (array([0, 1, 2]), array([1., 1.], dtype=float32))
     """
+    from ...checkpoints.recorder.file_order import refuse_order_of_text
     from ...checkpoints.recorder.inputs import named_method
     from ...checkpoints.recorder.match_files import find_files
     from ...checkpoints.recorder.record_files import record_files
@@ -133,6 +136,8 @@ def import_models(
 
         expected = None if architecture is None else architecture.expected
         served = served_files(server, server_settings, expected, network, Path(out), global_=global_)
+        if served is not None and served.in_time:
+            refuse_order_of_text(found.order, f"--server {served.name}")
     aligned = None
     if align != "none":
         from .aligned_files import aligned_files

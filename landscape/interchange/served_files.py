@@ -20,6 +20,7 @@ from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of, warn_of_test_data
 from ...training.methods.base import Cohort, ServerMethod, State
+from ...training.methods.servers.checkpoints import is_in_time
 from ...training.methods.servers.fma import FMA
 from ...training.own_calls import ask
 from ...training.settings.own_code import OwnCode
@@ -115,6 +116,11 @@ class ServedFiles:
     def name(self) -> str:
         """The server's name."""
         return method_name(self._server)
+
+    @property
+    def in_time(self) -> bool:
+        """True if the server takes the order of clients as time."""
+        return is_in_time(self._server)
 
     @property
     def starts(self) -> bool:

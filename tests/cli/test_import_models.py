@@ -394,7 +394,9 @@ def test_no_start_is_made_up_across_a_gap(here: Path, capsys: pytest.CaptureFixt
             put(f"ckpt/round-{t}/client-{k}.pt", small(10 * t + k))
     assert run(["import", ROUNDS, "--out", "gap"]) == 0
     said = capsys.readouterr().err.splitlines()
-    assert "fedscope: start of rounds 2, 4 is global of the round before" in said
+    made = "fedscope: start of rounds 2, 4 is global of the round before, the mean of its clients"
+    assert f"{made}; if another model was sent, give --start" in said  # once for all of them
+    assert sum("--start" in line for line in said) == 1
     assert "fedscope: round 3 of the run without a start, because the round before it is not among the files" in said
     recorded = Run.open("gap")
     assert ["start" in recorded.round(t).models for t in recorded.rounds] == [False, True, False, True]
@@ -423,7 +425,8 @@ def test_rounds_and_clients_keep_their_models_and_say_their_numbers(
     assert others == [
         "fedscope: ckpt/round-031/start.pt is left out: no client's file is of round 31",
         "fedscope: rounds 9-10, 30 of the files are rounds 1 to 3 of mine",
-        "fedscope: start of round 2 is global of the round before",
+        "fedscope: start of round 2 is global of the round before, the mean of its clients; if another model was sent, "
+        "give --start",
         "fedscope: global of rounds 1, 3 is the mean of the clients, which all weigh the same",
     ]
     assert printed.out.startswith("mine: 3 rounds of 2 to 3 clients, 9 parameters in float32; ")
@@ -442,6 +445,20 @@ def test_rounds_and_clients_keep_their_models_and_say_their_numbers(
     assert recorded.info["imported"]["clients"] == ROUNDS
     assert recorded.info["imported"]["3/client-4"] == "ckpt/round-030/client-04.pt"
     assert recorded.info["imported"]["2/global"] == "ckpt/round-010/global.pt"
+
+
+def test_a_start_that_files_have_is_not_called_made_up(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for t in (1, 2, 3):
+        for k in range(2):
+            put(f"ckpt/round-{t}/client-{k}.pt", small(10 * t + k))
+        put(f"ckpt/round-{t}/global.pt", small(t))
+        put(f"ckpt/round-{t}/start.pt", small(t - 1))
+    assert run(["import", ROUNDS, "--global", "ckpt/round-{round}/global.pt", "--out", "a"]) == 0
+    said = capsys.readouterr().err
+    assert "start of rounds 2-3 is global of the round before\n" in said
+    assert "--start" not in said
+    assert run(["import", ROUNDS, "--start", "ckpt/round-{round}/start.pt", "--out", "b"]) == 0
+    assert "start" not in capsys.readouterr().err
 
 
 def test_a_round_without_a_start_begins_at_global_of_the_one_before(here: Path) -> None:
@@ -531,15 +548,18 @@ def test_counts_by_number_beside_files_in_another_order_are_refused(
         )
         assert said in str(found.value)
         assert not Path("refused").exists()
+    by_hand = [of_shell[k] for k in (0, 2, 3, 1)]
     if kind == "table":
         words = refused(capsys, "import", *of_shell, "--samples", "samples.csv", "--out", "refused")
+        assert words.endswith("by which clients keep their numbers\n")  # nobody counts samples in the order of text
+        words = refused(capsys, "import", *by_hand, "--samples", "samples.csv", "--out", "refused")
         assert words.endswith("by which clients keep their numbers, or --samples in the files' order\n")
     # each remedy
     run_ = quietly(pattern, f"by-{kind}", samples=given)
     assert run_.round(1).client_ids.tolist() == [0, 1, 2, 10]
     assert run_.round(1).client_samples.tolist() == [10, 20, 30, 110]
-    listed = quietly(of_shell, f"listed-{kind}", samples=[10, 20, 110, 30])
-    assert listed.round(1).client_samples.tolist() == [10, 20, 110, 30]
+    listed = quietly(by_hand, f"listed-{kind}", samples=[10, 110, 30, 20])
+    assert listed.round(1).client_samples.tolist() == [10, 110, 30, 20]
     assert listed.round(1).client_ids.tolist() == [0, 1, 2, 3]
 
 

@@ -55,4 +55,13 @@ class Checkpoints(ServerMethod):
         return Served(weighted_mean(clients, p).parameters, p=p)
 
 
+def is_in_time(server: object) -> bool:
+    """Check whether a server takes the order of clients as time.
+
+    >>> is_in_time(Checkpoints()), is_in_time(Checkpoints(shape="uniform")), is_in_time(Checkpoints("uniform", last=3))
+    (True, False, True)
+    """
+    return isinstance(server, Checkpoints) and (server.shape != "uniform" or server.last is not None)
+
+
 PROVIDES = Checkpoints
