@@ -29,7 +29,7 @@ _DEPTH = 4
 # of the state of a parameter, in torch's optimisers
 _STATE = ("step", "exp_avg", "momentum_buffer")
 # tensors in all, after which no more models are looked for: a small file may name one model without end
-_MANY = 1_000_000
+_MANY = 100_000
 _NOT_IN_NUMPY = ("bfloat", "float8", "float4")
 _HALVES = (*_NOT_IN_NUMPY, "float16")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")

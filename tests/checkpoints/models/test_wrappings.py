@@ -685,7 +685,15 @@ def test_files_of_one_name_are_called_as_their_folders(tmp_path: Path, monkeypat
     plane = fedscope.plane(files, model=net(), data=(x, y), grid=3)
     assert [model.label for model in plane.models][:3] == ["hf0", "hf1", "hf2"]
     assert fedscope.plane.prepare(files, model=net(), data=(x, y), grid=3).name == "plane-hf0-hf1-hf2"
-    assert distinct_labels(["m", "m", "x"], ["a/b/m.pt", "c/b/m.pt", "x.pt"]) == ["m", "m", "x"]
+    assert distinct_labels(["m", "m", "x"], ["a/b/m.pt", "c/b/m.pt", "x.pt"]) == ["a", "c", "x"]
+    assert distinct_labels(["m"] * 3, ["a/x/c/m.pt", "a/y/c/m.pt", "b/x/c/m.pt"]) == ["a/x/c", "a/y/c", "b/x/c"]
+    assert distinct_labels(["m", "m"], ["m.pt", "b/m.pt"])[1] == "b"
+    assert distinct_labels(["m", "n", "m", "n"], ["a/c/m.pt", "a/c/n.pt", "b/c/m.pt", "b/c/n.pt"]) == [
+        "a/m",
+        "a/n",
+        "b/m",
+        "b/n",
+    ]
     assert distinct_labels(["m", "m"], ["a/m.pt", "a/m.pt"]) == ["a", "a"]
     assert distinct_labels(["a", "m", "m"], ["a.pt", "a/m.pt", "b/m.pt"]) == ["a", "a/m", "b/m"]
 
