@@ -123,7 +123,13 @@ def _replace(loaded: Any, depth: int, done: dict[tuple[int, int], Any]) -> Any:
         done[place] = loaded
         if isinstance(loaded, Mapping):
             if any(isinstance(value, _Array | _Type | Mapping | list | tuple) for value in loaded.values()):
-                done[place] = {key: _replace(value, depth + 1, done) for key, value in loaded.items()}
+                done[place] = {_key(key): _replace(value, depth + 1, done) for key, value in loaded.items()}
         elif isinstance(loaded, list) or type(loaded) is tuple:
             done[place] = type(loaded)(_replace(value, depth + 1, done) for value in loaded)
     return done[place]
+
+
+def _key(key: Any) -> Any:
+    """A number of NumPy's that is a key, as of clients."""
+    number = isinstance(key, _Array) and isinstance(key.value, np.ndarray) and not key.value.ndim
+    return key.value[()] if number else key

@@ -601,7 +601,7 @@ def test_what_is_numbered_is_not_in_the_way_of_a_model(tmp_path: Path) -> None:
     """States of optimisers, logs and samples are lists and numbers, too."""
     module = net()
     optimiser = torch.optim.Adam(module.parameters())
-    module(torch.ones(1, 3)).sum().backward()
+    module(torch.randn(4, 3)).sum().backward()
     optimiser.step()
     state = module.state_dict()
     beside = {
