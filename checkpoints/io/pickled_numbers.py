@@ -103,16 +103,33 @@ def _path(known: Any) -> str:
     return known[1] if isinstance(known, tuple) else f"{known.__module__}.{known.__qualname__}"
 
 
-def with_numbers(loaded: Any, depth: int = 0) -> Any:
-    """Put NumPy's arrays and numbers in the place of what stood for them."""
+def with_numbers(loaded: Any) -> Any:
+    """Put NumPy's arrays and numbers in the place of what stood for them.
+
+    What a file names often is gone through once a level: a few names may stand for any number of lists.
+    """
+    return _replace(loaded, 0, {})
+
+
+def _replace(loaded: Any, depth: int, done: dict[tuple[int, int], Any]) -> Any:
     if isinstance(loaded, _Array):
         return loaded.value if isinstance(loaded.value, UnreadableObject) or loaded.value.ndim else loaded.value[()]
     if isinstance(loaded, _Type):
         return UnreadableObject()
-    if depth < _DEEP:
+    if depth == _DEEP or not isinstance(loaded, Mapping | list | tuple):
+        return loaded
+    place = id(loaded), depth
+    if place not in done:
+        done[place] = loaded
         if isinstance(loaded, Mapping):
             if any(isinstance(value, _Array | _Type | Mapping | list | tuple) for value in loaded.values()):
-                return {key: with_numbers(value, depth + 1) for key, value in loaded.items()}
+                done[place] = {_key(key): _replace(value, depth + 1, done) for key, value in loaded.items()}
         elif isinstance(loaded, list) or type(loaded) is tuple:
-            return type(loaded)(with_numbers(value, depth + 1) for value in loaded)
-    return loaded
+            done[place] = type(loaded)(_replace(value, depth + 1, done) for value in loaded)
+    return done[place]
+
+
+def _key(key: Any) -> Any:
+    """A number of NumPy's that is a key, as of clients."""
+    number = isinstance(key, _Array) and isinstance(key.value, np.ndarray) and not key.value.ndim
+    return key.value[()] if number else key

@@ -11,7 +11,8 @@ from typing import Any
 from ..io.errors import list_few
 from .weights import Layout
 
-#: LoRA and DoRA (PEFT, kohya, diffusers, loralib), LoHa, LoKr, VeRA, AdaLoRA; and the dimension that is the rank
+#: LoRA and DoRA (PEFT, kohya, diffusers, loralib, classes of one's own), LoHa, LoKr, VeRA, AdaLoRA; and the dimension
+#: that is the rank
 _RANK_IS = {
     "lora_A": 0,
     "lora_B": 1,
@@ -29,6 +30,17 @@ _RANK_IS = {
     "lora_layer.up": 1,
     "lora_linear_layer.down": 0,
     "lora_linear_layer.up": 1,
+    # a module called lora with A [in, r] and B [r, out], or with two layers a and b, as tutorials have it
+    "lora.A": 1,
+    "lora.B": 0,
+    "lora.a": 1,
+    "lora.b": 0,
+    "lora_matrix_A": 0,
+    "lora_matrix_B": 1,
+    "lora_right": 1,
+    "lora_left": 0,
+    "lora_right_weight": 1,  # DeepSpeed-Chat
+    "lora_left_weight": 0,
     "hada_w1_a": 1,
     "hada_w1_b": 0,
     "hada_w2_a": 1,
@@ -47,6 +59,8 @@ _RANK_IS = {
     "vera_lambda_b": None,
     "vera_lambda_d": None,
 }
+#: those of which a parameter of that name is A [in, r] or B [r, out]
+_OF_INPUTS = ("lora.A", "lora.B", "lora.a", "lora.b", "lora_right", "lora_left")
 # behind a name with "_" too, as in to_q_lora.down, and one of several, as lora_A0
 _FACTOR = re.compile(
     rf"(?:^|[._])({'|'.join(re.escape(name) for name in sorted(_RANK_IS, key=len, reverse=True))})(?=[0-9]*(?:\.|$))"
@@ -118,6 +132,8 @@ def rank_of(name: str, shape: tuple[int, ...]) -> int | None:
     """
     match = _FACTOR.search(name)
     dimension = None if match is None else _RANK_IS[match[1]]
+    if match is not None and dimension is not None and match[1] in _OF_INPUTS and name.endswith(".weight"):
+        dimension = 1 - dimension  # a layer of torch
     return None if dimension is None or dimension >= len(shape) else shape[dimension]
 
 

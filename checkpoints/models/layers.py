@@ -92,7 +92,7 @@ def _owner(name: str) -> str:
     """Name the layer of a tensor."""
     factor = split_factor(name)
     if factor is not None:
-        return factor[0] or factor[1].partition("_")[0]
+        return factor[0] or factor[1].partition("_")[0].partition(".")[0]
     return name.rpartition(".")[0] or name
 
 

@@ -21,7 +21,7 @@ Array = npt.NDArray[np.float64]
 #: of a pair: what stands before the kind of its A, the kind, and what stands behind
 _Key = tuple[str, str, str]
 
-#: kinds of factors that multiply: A [rank, in] and B [out, rank]
+#: kinds of factors that multiply: A [rank, in] and B [out, rank], or both transposed
 PAIRS = {
     "lora_A": "lora_B",
     "lora_a": "lora_b",
@@ -31,7 +31,14 @@ PAIRS = {
     "lora.down": "lora.up",
     "lora_layer.down": "lora_layer.up",
     "lora_linear_layer.down": "lora_linear_layer.up",
+    "lora.A": "lora.B",
+    "lora.a": "lora.b",
+    "lora_matrix_A": "lora_matrix_B",
+    "lora_right": "lora_left",
+    "lora_right_weight": "lora_left_weight",
 }
+#: kinds whose A is [rank, in] in some programs and [in, rank] in others, without ".weight" behind it
+_EITHER_WAY = ("lora_a", "lora.A", "lora.a", "lora_right", "lora_right_weight")
 _FIRST = {b: a for a, b in PAIRS.items()}
 #: last parts of the names of modules whose parameter is adapted, and not the module: those of experts, one for each
 _OF_PARAMETERS = ("experts", "base_layer")
@@ -53,7 +60,7 @@ class Product:
         rank: r.
         scale: s, α/r, or α/√r of rank-stabilised adapters.
         expert, experts: which of E experts it is.
-        transposed: whether the parameters are A [in, r] and B [r, out], as MLX and flax have them.
+        transposed: whether the parameters are A [in, r] and B [r, out], as MLX, flax and many tutorials have them.
     """
 
     name: str
@@ -143,7 +150,7 @@ def adapters_of(layout: Layout, settings: Mapping[str, Any]) -> Adapters | None:
     products, known = [], True
     for key, pair in pairs.items():
         before, kind, _ = key
-        layer = before or kind.partition("_")[0]
+        layer = before or kind.partition("_")[0].partition(".")[0]
         name = layer if count[before] == 1 else pair["a"].name.removesuffix(".weight")
         experts = _experts(before, pair["a"].shape[0], settings) or 1
         rank = pair["a"].shape[1] if key in across else pair["a"].shape[0] // experts
@@ -250,8 +257,8 @@ def _transposed(pairs: Mapping[_Key, Mapping[str, TensorEntry]], settings: Mappi
             found[key] = next(iter(told))
         elif high != wide:
             found[key] = high > wide
-        elif key[1] == "lora_a":
-            return None  # as torchtune has it without ".weight", and MLX
+        elif key[1] in _EITHER_WAY:
+            return None  # lora_a as torchtune has it without ".weight", and MLX
         else:
             found[key] = False
     return {key for key, way in found.items() if way}

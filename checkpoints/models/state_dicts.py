@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,10 @@ WRAPPINGS = ("state_dict", "model_state_dict", "model", "module")
 # Not models, though they hold tensors by name.
 _OTHERS = ("optim", "scheduler", "scaler", "callbacks", "loops", "rng")
 _DEPTH = 4
+# of the state of a parameter, in torch's optimisers
+_STATE = ("step", "exp_avg", "momentum_buffer")
+# tensors in all, after which no more models are looked for: a small file may name one model without end
+_MANY = 100_000
 _NOT_IN_NUMPY = ("bfloat", "float8", "float4")
 _HALVES = (*_NOT_IN_NUMPY, "float16")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
@@ -33,13 +38,14 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "") -> tuple[dict[str, Any], str]:
     """Find the one mapping of names to tensors in what was loaded.
 
-    Below the keys of :data:`WRAPPINGS` first, then below any other key but those of optimisers. Where several lie
-    there, it is the one whose names are the expected model's, up to a prefix.
+    Below the keys of :data:`WRAPPINGS` first, then below any other key but those of optimisers, then in lists and below
+    whole numbers, as models of clients are kept. Where several lie there, it is the one whose names are the expected
+    model's, up to a prefix.
 
     Args:
         place: for sentences: the file, or what a model in memory is called.
-        key: where the model lies, ``teacher`` or ``models.teacher``; a prefix of the tensors' names is one, too. "" to
-            look for it.
+        key: where the model lies, ``teacher``, ``models.teacher`` or ``clients.0``; a prefix of the tensors' names is
+            one, too. "" to look for it.
 
     Returns:
         The tensors by name; a clause that says where they lay if that had to be chosen, "" where nothing else was
@@ -48,31 +54,60 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
     Raises:
         FedscopeError: none, with what is there instead; several, with their places; none under the key.
     """
-    candidates = dict(_candidates(loaded, ""))
+    if key:
+        return _under(place, loaded, expected, key), ""
+    candidates = _find(loaded)
     if not candidates:
         _refuse(place, loaded)
-    if key:
-        return _under(place, loaded, candidates, expected, key), ""
-    known = [one for one in candidates if all(part in WRAPPINGS for part in one.split(".") if part)]
-    places = known or list(candidates)
+    chosen, known = _choose(place, loaded, candidates, expected)
+    tensors = candidates[chosen].tensors
+    extra = _extra_states(_at(loaded, chosen), chosen)
+    # what is numbered is no other model where it has other names: results, samples, states of an optimiser
+    others = [
+        one
+        for one, found in candidates.items()
+        if one != chosen and (not found.is_numbered or found.tensors.keys() == tensors.keys())
+    ]
+    if known and not others:
+        return tensors, extra
+    beside = f", not {list_few(others, 4)}" if others else ""
+    said = f"the model is what it holds under {chosen!r}{beside}"
+    return tensors, ", ".join(filter(None, (said, extra)))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A mapping of names to tensors, and whether a list or a whole number is on the way to it."""
+
+    tensors: dict[str, Any]
+    is_numbered: bool
+
+
+def _choose(
+    place: object, loaded: Any, candidates: Mapping[str, _Found], expected: Expected, key: str = ""
+) -> tuple[str, bool]:
+    """Return where the model lies that is meant among those below a key, and whether only :data:`WRAPPINGS` are on the
+    way.
+
+    Raises:
+        FedscopeError: several; names them.
+    """
+    below = {one: one[len(key) :].removeprefix(".") if key else one for one in candidates}
+    known = [one for one in candidates if all(part in WRAPPINGS for part in below[one].split(".") if part)]
+    places = known or [one for one in candidates if not candidates[one].is_numbered] or list(candidates)
     if len(places) > 1 and expected is not None:
-        places = [one for one in places if fits_names(candidates[one], expected)] or places
+        places = [one for one in places if fits_names(candidates[one].tensors, expected)] or places
     if len(places) > 1:
         name = (
             f"name one of them, {place}:{places[0]}"
             if isinstance(place, Path)
-            else f"give {_index_expression(places[0])}"
+            else f"give {_index_expression(loaded, places[0])}"
         )
+        there = list_few([below[one] for one in places], 6)
         raise FedscopeError(
-            f"{place} holds {len(places)} models ({list_few(places, 6)}), and it is unclear which one is meant; {name}"
+            f"{place} holds {len(places)} models ({there}), and it is unclear which one is meant; {name}"
         )
-    extra = _extra_states(_at(loaded, places[0]), places[0])
-    if known and len(candidates) == 1:
-        return candidates[places[0]], extra
-    others = [one for one in candidates if one != places[0]]
-    beside = f", not {list_few(others, 4)}" if others else ""
-    said = f"the model is what it holds under {places[0]!r}{beside}"
-    return candidates[places[0]], ", ".join(filter(None, (said, extra)))
+    return places[0], bool(known)
 
 
 def _extra_states(state: Mapping[str, Any], place: str) -> str:
@@ -94,24 +129,26 @@ def fits_names(tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
     )
 
 
-def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: Expected, key: str) -> dict[str, Any]:
+def _under(place: object, loaded: Any, expected: Expected, key: str) -> dict[str, Any]:
     """Return the model that lies under a key."""
-    if key in candidates:
-        return dict(candidates[key])
-    inside = {one: tensors for one, tensors in candidates.items() if one.startswith(f"{key}.")}
-    if inside:
-        found, _ = find_state_dict(place, _at(loaded, key), expected)
-        return found
+    if inside := _find(_at(loaded, key), key):
+        return inside[key if key in inside else _choose(place, loaded, inside, expected, key)[0]].tensors
+    candidates = _find(loaded)
+    if not candidates:
+        _refuse(place, loaded)
     behind = []  # as a prefix of names: of a whole module that holds several
-    for one, tensors in candidates.items():
+    for one, found in candidates.items():
         prefix = key.removeprefix(f"{one}.") if one else key
         named = {
-            name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")
+            name.removeprefix(f"{prefix}."): value
+            for name, value in found.tensors.items()
+            if name.startswith(f"{prefix}.")
         }
         behind += [named] if named else []
     if len(behind) == 1:
         return behind[0]
-    there = [one for one in candidates if one] or list(dict.fromkeys(name.split(".")[0] for name in candidates[""]))
+    there = [one for one in candidates if one]
+    there = there or list(dict.fromkeys(name.split(".")[0] for name in candidates[""].tensors))
     hint = nearest(key, there)
     raise FedscopeError(
         f"{place} holds no model under {key!r}{hint}{',' if hint else ';'} it has {list_few(there, 8)}"
@@ -120,32 +157,96 @@ def _under(place: object, loaded: Any, candidates: Mapping[str, Any], expected: 
     )
 
 
-def _at(loaded: Any, key: str) -> Any:
-    """Find the value at a key of parts; keys may have dots of their own."""
-    if not key:
-        return loaded
-    for one, value in loaded.items():
-        if key == one:
-            return value
-        if isinstance(one, str) and key.startswith(f"{one}.") and isinstance(value, Mapping):
-            return _at(value, key[len(one) + 1 :])
-    return {}
+def _entries(value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """What a mapping or a list holds: how a key says it, the key or the number itself, and the value."""
+    if isinstance(value, list | tuple):
+        yield from ((str(number), number, one) for number, one in enumerate(value))
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if isinstance(key, str):
+                yield key, key, one
+            elif isinstance(key, int | np.integer) and not isinstance(key, bool) and str(key) not in value:
+                yield str(int(key)), key, one
 
 
-def _index_expression(place: str) -> str:
-    return "checkpoint" + "".join(f"[{part!r}]" for part in place.split("."))
+def _way(loaded: Any, place: str) -> tuple[list[Any], Any] | None:
+    """Return the keys and numbers on the way to a place, and what lies there; keys may have dots of their own."""
+    if not place:
+        return [], loaded
+    for word, key, value in _entries(loaded):
+        if place == word:
+            return [key], value
+        if place.startswith(f"{word}.") and (on := _way(value, place[len(word) + 1 :])):
+            return [key, *on[0]], on[1]
+    return None
 
 
-def _candidates(loaded: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    if not isinstance(loaded, Mapping) or not loaded or place.count(".") >= _DEPTH:
+def _at(loaded: Any, place: str) -> Any:
+    """Find the value at a place; an empty mapping where there is none."""
+    way = _way(loaded, place)
+    return {} if way is None else way[1]
+
+
+def _index_expression(loaded: Any, place: str) -> str:
+    way = _way(loaded, place)
+    return "checkpoint" + "".join(f"[{key!r}]" for key in (way[0] if way else place.split(".")))
+
+
+def _find(loaded: Any, place: str = "") -> dict[str, _Found]:
+    """Return the mappings of names to tensors by their places; the first of those that are too many."""
+    found: dict[str, _Found] = {}
+    count = 0
+    for one, candidate in _candidates(loaded, place, set()):
+        found[one] = candidate
+        count += len(candidate.tensors)
+        if count > _MANY:
+            break
+    return found
+
+
+def _candidates(
+    loaded: Any, place: str, barren: set[tuple[int, int]], *, is_numbered: bool = False
+) -> Iterator[tuple[str, _Found]]:
+    """Yield what may be models.
+
+    Args:
+        barren: what holds none, by its identity and depth: a file may name one list a thousand times, at every level.
+    """
+    seen = (id(loaded), place.count("."))
+    if not isinstance(loaded, Mapping | list | tuple) or not loaded or seen[1] >= _DEPTH or seen in barren:
         return
-    tensors = {key: value for key, value in loaded.items() if is_tensor(value) or not _is_left_out(key, value, place)}
-    if tensors and all(isinstance(key, str) and is_tensor(value) for key, value in tensors.items()):
-        yield place, tensors
-        return
-    for key, value in loaded.items():
-        if isinstance(key, str) and not any(word in key.lower() for word in _OTHERS):
-            yield from _candidates(value, f"{place}.{key}" if place else key)
+    if isinstance(loaded, Mapping):
+        if "param_groups" in loaded and "state" in loaded:  # an optimiser, whatever it is called
+            return
+        tensors = {
+            key: value for key, value in loaded.items() if is_tensor(value) or not _is_left_out(key, value, place)
+        }
+        if tensors and all(isinstance(key, str) and is_tensor(value) for key, value in tensors.items()):
+            if not is_numbered or _is_model(tensors):
+                yield place, _Found(tensors, is_numbered)
+            return
+    holds = False
+    for word, key, value in _entries(loaded):
+        if not isinstance(value, Mapping | list | tuple):
+            continue
+        if isinstance(key, str) and any(other in key.lower() for other in _OTHERS):
+            continue
+        below = _candidates(
+            value,
+            f"{place}.{word}" if place else word,
+            barren,
+            is_numbered=is_numbered or not isinstance(key, str),
+        )
+        for one in below:
+            holds = True
+            yield one
+    if not holds:
+        barren.add(seen)
+
+
+def _is_model(tensors: Mapping[str, Any]) -> bool:
+    """Check whether tensors below a number are more than a parameter's state in an optimiser, or a round's results."""
+    return not any(name in tensors for name in _STATE) and any(getattr(one, "ndim", 0) for one in tensors.values())
 
 
 def _is_left_out(key: Any, value: Any, place: str) -> bool:

@@ -287,7 +287,8 @@ def _tensors_in(checkpoint: Mapping[Any, Any]) -> Mapping[str, Any]:
         if "unclear which" not in str(error):
             raise
         flat = ".".join(_first_tensor(checkpoint))
-        raise FedscopeError(f"{error}, or if all are of one model, name its tensors at one level: {flat!r}") from None
+        level = f"name its tensors at one level{f': {flat!r}' if flat else ''}"
+        raise FedscopeError(f"{error}, or if all are of one model, {level}") from None
 
 
 #: what checkpoints call the model besides

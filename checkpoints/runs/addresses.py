@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -149,29 +149,48 @@ def file_label(address: str) -> str:
 
 
 def distinct_labels(labels: Sequence[str], files: Sequence[str]) -> list[str]:
-    """Labels of models, those of files that share one with the folder that the file lies in.
+    """Labels of models, those of files that share one with the folder that the file lies in, or the next one above it
+    in which they differ.
 
     Args:
         files: address of each model that is a file's, "" of the others.
 
     >>> distinct_labels(["model", "model", "ima@3"], ["hf0/model.safetensors", "hf1/model.safetensors", ""])
     ['hf0', 'hf1', 'ima@3']
+    >>> distinct_labels(["model", "model"], ["seed0/ckpt/model.pt", "seed1/ckpt/model.pt"])
+    ['seed0', 'seed1']
     """
     shared = {label for label in labels if labels.count(label) > 1}
     if not any(file and label in shared for label, file in zip(labels, files, strict=True)):
         return list(labels)
 
-    def inside(file: str) -> str:
-        return visible(real_path(Path(file_and_key(file)[0])).parent.name)
-
-    for join in ("{0}", "{0}/{1}"):
+    folders = [real_path(Path(file_and_key(file)[0])).parent.parts[1:] if file else () for file in files]
+    for name in _namings(folders):
         named = [
-            join.format(inside(file), label) if file and label in shared else label
-            for label, file in zip(labels, files, strict=True)
+            visible(name(label, folder)) if file and label in shared else label
+            for label, file, folder in zip(labels, files, folders, strict=True)
         ]
         if len(set(named)) == len({*zip(labels, files, strict=True)}) and "" not in named:
             return named
     return list(labels)
+
+
+def _namings(folders: Sequence[tuple[str, ...]]) -> Iterator[Callable[[str, tuple[str, ...]], str]]:
+    """Ways to name a file by its label and the folders above it, the plainest first: the folder that it lies in, that
+    folder and the label, then those above; and as much of its path as it takes."""
+    deepest = max(map(len, folders))
+    for up in range(1, deepest + 1):
+        yield partial(_named, up=up, many=1, with_label=False)
+        yield partial(_named, up=up, many=1, with_label=True)
+    for up in range(2, deepest + 1):
+        yield partial(_named, up=up, many=up, with_label=False)
+        yield partial(_named, up=up, many=up, with_label=True)
+
+
+def _named(label: str, folder: tuple[str, ...], *, up: int, many: int, with_label: bool) -> str:
+    """Join so many folders from one so far up, and the label."""
+    start = max(len(folder) - up, 0)
+    return "/".join((*folder[start : max(len(folder) - up + many, 0)], *([label] if with_label else [])))
 
 
 @partial(speak_keywords, called={"model": "layout"})

@@ -180,6 +180,8 @@ def one_round(
         warn_of_adapters([opened], adapters)
         return opened, recorded_clients(opened, opened.round(parsed.round).number, start=False)
     if rounds is None and address:
+        if Path(address).exists() and not (Path(address) / "run.json").is_file():
+            Run.open(address)  # says what it is, and how models become a run
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
         raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
     opened, asked = resolve_run(run, rounds, adapters=adapters)

@@ -108,7 +108,7 @@ class Regression(Task):
 
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean squared error of each sample, [n]."""
-        return (outputs.flatten(1) - y.reshape(len(y), -1)).square().mean(dim=1)
+        return (outputs.reshape(len(y), -1) - y.reshape(len(y), -1)).square().mean(dim=1)
 
     def check(self, y: Tensor, classes: int, label: str) -> Tensor:
         """Finite real numbers."""

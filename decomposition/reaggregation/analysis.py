@@ -21,6 +21,7 @@ from .requested_servers import layers_given
 from .resolved_servers import (
     all_servers,
     configs_of,
+    or_branch,
     own_server,
     patterns_of,
     refuse_unasked,
@@ -91,7 +92,7 @@ def reaggregate(
     by_layer = layers_given(layers)
     if not given and not by_layer:
         raise FedscopeError("there is no server to aggregate by; give --server fedavgm, or --layers head=personal")
-    changes = settings_of(settings, ", or train a branch: fedscope train --from RUN@ROUND")
+    changes = settings_of(settings, or_branch(opened, number))
     names = servers_of(given) if given else own_server(opened, number, source)
     refuse_unasked(opened, number, source, own=not given)
     of_layers = servers_of_layers(by_layer)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from ...analysis.runs import cannot_replay
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.shell_words import command_line, quoted
@@ -139,6 +140,13 @@ def with_layers(
     return asked
 
 
+def or_branch(run: Run, number: int) -> str:
+    """Say in a clause how a round is gone on from with other settings; of a run that was not trained here why not."""
+    if cannot_replay([run]):
+        return f"; {run.path} was recorded by {run.info['source']}, and only its own loop trains its clients otherwise"
+    return f", or train a branch: {command_line('train', '--from', f'{run.path}@{number}')}"
+
+
 def configs_of(
     run: Run, number: int, names: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]
 ) -> dict[str, tuple[Config, str]]:
@@ -150,9 +158,8 @@ def configs_of(
     Raises:
         FedscopeError: an unknown server, or a setting that none of them has.
     """
-    branch = command_line("train", "--from", f"{run.path}@{number}")
     for name in names:
-        refuse_no_server(name, f", or train a branch: {branch}")
+        refuse_no_server(name, or_branch(run, number))
     known = {name: {key.name for key in fields(find("servers", name))} for name in names}
     nobody = {key for key in settings if not any(key in own for own in known.values())}
     configs = {}

@@ -273,6 +273,15 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
             r"--server scaffold: that is what clients do.* --from runs/fma@2",
         ),
         (["runs/fma@2", "--server", "fedsa", "--set", "server.clases=5"], r"server\.clases is not a setting of FedSA"),
+        (["runs/fma@2", "--server", "scaffold"], r", or train a branch: fedscope train --from runs/fma@2$"),
+        (
+            ["runs/foreign@2", "--server", "scaffold"],
+            r"only servers can .*; runs/foreign was recorded by Flower, and only its own loop trains its clients ",
+        ),
+        (
+            ["runs/foreign@2", "--server", "fedsa", "--set", "client.lr=5"],
+            r"nothing is trained here.*; runs/foreign was recorded by Flower, and only its own loop",
+        ),
         (
             ["runs/fma@2", "--server", "fma", "--server", "fedsa", "--set", "server.lr=5"],
             r"server\.lr is not a setting of FMA",

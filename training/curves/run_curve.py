@@ -66,12 +66,14 @@ class Curve:
 
     Attributes:
         no_server: whether its nodes start from models of their own, and no server's model could be measured.
+        loss_task: the task, where it is known to have a loss alone; "" else.
     """
 
     run: str
     round: np.ndarray
     values: dict[str, np.ndarray]
     no_server: bool = False
+    loss_task: str = ""
 
     @property
     def label(self) -> str:
@@ -178,7 +180,17 @@ def curve_of(run: Run) -> Curve:
     metrics = metrics_of(run)
     columns = (*MEASURES, *further([metrics]))
     values = {name: metrics[name] for name in columns}
-    return Curve(run.name, metrics["round"].astype(int), values, has_no_server(run))
+    return Curve(run.name, metrics["round"].astype(int), values, has_no_server(run), _loss_task(run))
+
+
+def _loss_task(run: Run) -> str:
+    """Name the task of a run of whose models losses were measured, and no errors: by this program, which measures
+    both."""
+    table, config = run.all_metrics(), (run.config or {}).get("model", {})
+    if not np.isnan(table["test_error"]).all() or np.isnan(table["test_loss"]).all():
+        return ""
+    measured = [one.settings.get("task") for one in run.measured.measurements if "test_loss" in one.columns]
+    return str(next(filter(None, [config.get("task"), *measured]), ""))
 
 
 def digest_of(curve: Curve) -> str:

@@ -120,12 +120,17 @@ def describe_missing(curves: Sequence[Curve], asked: Sequence[CurveMeasure]) -> 
         lacks += ": nothing was measured while it was recorded"
     if not any(measure.column in USUAL for measure in asked):
         return lacks
+    only_errors = all(measure.is_share for measure in asked)
+    if only_errors and all(curve.loss_task for curve in curves):
+        tasks = list_few({curve.loss_task: None for curve in curves})
+        return f"{lacks}; what was learnt ({tasks}) has a loss and no error"
     if all(curve.no_server for curve in curves):
         return (
             f"{lacks}; without a server there is no model that they would be of, but fedscope measure RUN --clients "
             "gives client_error_mean, and fedscope consensus RUN the error of the merged model"
         )
-    return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its models now: " + (
+    unless = ", if their task has an error (a regression has none)" if only_errors and "test_loss" in have else ""
+    return f"{lacks}{',' if have else ';'} {'or ' if have else ''}measure its models now{unless}: " + (
         "fedscope measure RUN, with --model and --data if the run names none"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 
 #: those of the clients' models, mean and deviation of their errors
 CLIENTS = ("client_error_mean", "client_error_std")
+#: those that a task may not have
+ERRORS = (*(error for _, error in COLUMNS.values()), *CLIENTS)
 #: settings in which all numbers of a column should agree
 AGREEING = ("data_sha256", "samples", "seed", "task", "standardised", "precision")
 #: seconds after which what was measured is written
 _EVERY = 2.0
 #: settings that say what the user's own code answers, and how sentences call the code
 ANSWERS = {"behaviour": "the model's code", "task_behaviour": "the task's code"}
+
+_NO_ERROR = "their task has no error, only a loss"
 
 #: columns by round
 Columns = Mapping[int, Sequence[str]]
@@ -194,6 +198,9 @@ class _Plan:
             elif clients:
                 lacking.setdefault("the models of all their clients were not recorded", []).append(t)
             possible |= bool(names)
+            if (none := _measured_to_be_none(own, later)) and not force:
+                names = [name for name in names if name not in none]
+                lacking.setdefault(_NO_ERROR, []).append(t)
             has = [name for name in names if is_number(own.get(name)) or name in later]
             asked[t] = names if force else [name for name in names if name not in has]
             there[t] = [] if force else has
@@ -210,6 +217,12 @@ class _Plan:
             left_out=left_out,
             force=force,
         )
+
+    def without_errors(self) -> _Plan:
+        """Return the plan for a task that has no error."""
+        asked = {t: [name for name in names if name not in ERRORS] for t, names in self.asked.items()}
+        lacking = [t for t, names in self.asked.items() if len(asked[t]) < len(names)]
+        return replace(self, asked=_drop_empty(asked), left_out=_add_rounds(self.left_out, _NO_ERROR, lacking))
 
     def outcome(self, run: Run, settings: Mapping[str, Any], done: Columns) -> MeasuredRun:
         """Say what was done."""
@@ -234,6 +247,23 @@ class _Plan:
         )
 
 
+def _measured_to_be_none(own: Mapping[str, Any], later: Mapping[str, Any]) -> list[str]:
+    """Return the errors of a round that have no number although their losses were measured, or that an earlier version
+    wrote down as none: those of a task without an error."""
+    return [
+        error
+        for loss, error in COLUMNS.values()
+        if (error in later or is_number(later.get(loss)))
+        and not is_number(later.get(error))
+        and not is_number(own.get(error))
+    ]
+
+
+def _add_rounds(left_out: Mapping[str, tuple[int, ...]], why: str, more: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Return by reason the rounds of which something is left out, with more of them."""
+    return {**left_out, why: tuple(sorted({*left_out.get(why, ()), *more}))} if more else dict(left_out)
+
+
 @dataclass
 class _Keeper:
     """Keeps what was measured in the run, now and then; what the training wrote is replaced apart from the rest."""
@@ -248,6 +278,9 @@ class _Keeper:
     def add(self, settings: Mapping[str, Any], t: int, values: Mapping[str, float]) -> None:
         """Take numbers of a round, of the columns that were asked for."""
         asked = {name: value for name, value in values.items() if name in self.plan.asked.get(t, ())}
+        if none := [name for name in asked if name in ERRORS and not is_number(asked[name])]:
+            asked = {name: value for name, value in asked.items() if name not in none}
+            self.plan = replace(self.plan, left_out=_add_rounds(self.plan.left_out, _NO_ERROR, [t]))
         over = self.plan.recorded.get(t, ())
         for replaces in (False, True):
             own = {name: value for name, value in asked.items() if (name in over) == replaces}
@@ -272,6 +305,7 @@ def _fill(
     """Measure what a plan asks for, keeping what is done whatever ends it."""
     from ...evaluation.evaluator import Evaluator
     from ...evaluation.standard_tasks import is_own
+    from ...evaluation.tasks import Task
     from ..inputs.any_model import any_model
     from ..inputs.behaviour import answers_of
     from ..inputs.samples import (
@@ -306,6 +340,8 @@ def _fill(
         _refuse_other_settings(run, writer.run.measured, [name for own in COLUMNS.values() for name in own], whole)
         _refuse_other_settings(run, writer.run.measured, CLIENTS, part)
         _refuse_other_code(run, writer.run.measured, answers)
+    if type(samples.task).error is Task.error:
+        plan = plan.without_errors()
     keeper = _Keeper(writer, plan, writer.run.measured)
     models = _list_models(plan)
     count = len(models) + sum(len(ids) for ids in _list_cohorts(run, plan).values())
@@ -324,7 +360,7 @@ def _fill(
         if keeper.done or run.is_table_behind:
             writer.fill_table()
     said = whole if models else part if keeper.done else {}
-    return plan.outcome(run, {name: value for name, value in said.items() if name not in ANSWERS}, keeper.done)
+    return keeper.plan.outcome(run, {name: value for name, value in said.items() if name not in ANSWERS}, keeper.done)
 
 
 def _is_specific(source: EvaluationConfig) -> bool:

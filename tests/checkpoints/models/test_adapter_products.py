@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Run, TensorEntry, load_model
+from fedscope.checkpoints.models.factor_names import factors_in, rank_of
 from fedscope.checkpoints.models.products import adapters_of, unclear_factors
 from fedscope.decomposition.adapters.cost import mean_models
 from fedscope.decomposition.adapters.recorded_adapters import adapters_of_run
@@ -196,7 +197,10 @@ def across(seed: int, wide: int, names: tuple[str, str] = ("lora_a", "lora_b")) 
     }
 
 
-@pytest.mark.parametrize("names", [("lora_a", "lora_b"), ("lora_A", "lora_B")])
+@pytest.mark.parametrize(
+    "names",
+    [("lora_a", "lora_b"), ("lora_A", "lora_B"), ("lora.A", "lora.B"), ("lora_right_weight", "lora_left_weight")],
+)
 @pytest.mark.parametrize("wide", [16, 9])
 def test_factors_that_are_kept_transposed_are_read_so(tmp_path: Path, wide: int, names: tuple[str, str]) -> None:
     states = [across(k, wide, names) for k in (1, 2)]
@@ -242,6 +246,43 @@ def test_which_way_the_factors_of_square_layers_lie() -> None:
     assert ways({"q.lora_A.weight": (16, 2), "q.lora_B.weight": (2, 16)}) == [False]
     assert ways({"q.lora_a.weight": (4, 4), "q.lora_b.weight": (4, 4)}) == [False]
     assert ways({"q.lora_A": (4, 4), "q.lora_B": (4, 4)}) == [False]  # loralib's
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [("lora.A", "lora.B"), ("lora.a", "lora.b"), ("lora_right", "lora_left"), ("lora_A", "lora_B")]
+)
+def test_which_way_the_factors_of_tutorials_lie(a: str, b: str) -> None:
+    assert ways({f"q.{a}": (16, 2), f"q.{b}": (2, 16)}) == [True]
+    assert ways({f"q.{a}": (2, 16), f"q.{b}": (16, 2)}) == [False]
+    assert ways({f"q.{a}": (4, 4), f"q.{b}": (4, 9)}) == [True]  # the rank is a side
+    assert ways({f"q.{a}": (9, 4), f"q.{b}": (4, 4)}) == [True]
+    assert ways({f"q.{a}.weight": (16, 2), f"q.{b}.weight": (2, 16)}) == [False]  # a layer of torch
+    if a != "lora_A":  # which is loralib's
+        assert "A or A transposed" in ways({f"q.{a}": (4, 4), f"q.{b}": (4, 4)})
+
+
+def test_factors_of_one_product_are_one_update_whatever_they_are_called(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    start = {"fc.lora.A": draw.normal(size=(8, R)), "fc.lora.B": draw.normal(size=(R, 8))}
+    turns = [np.linalg.qr(draw.normal(size=(R, R)))[0] for _ in range(3)]
+    states = [
+        {"fc.lora.A": (start["fc.lora.A"] + 0.1) @ turn, "fc.lora.B": turn.T @ start["fc.lora.B"]} for turn in turns
+    ]
+    with fedscope.Recorder(tmp_path / "run", lora_alpha=R) as recorder:
+        recorder.round(start=start, clients=states, global_=states[0])
+    # a product of float64 factors, rounded
+    assert fedscope.updates(tmp_path / "run").findings()["rounds"][0]["cosine_mean"] == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("other", ["lora.0.weight", "lora_head.A", "explorer.A", "lora.alpha_A", "flora_net.left"])
+def test_what_is_no_factor_of_lora_is_none(other: str) -> None:
+    assert factors_in([other]) == []
+
+
+@pytest.mark.parametrize("suffix", ["", ".weight"])
+def test_tutorials_adapters_of_other_ranks_are_named_so(suffix: str) -> None:
+    of = {"": (16, 4), ".weight": (4, 16)}[suffix]
+    assert rank_of(f"q.lora.A{suffix}", of) == rank_of(f"q.lora.B{suffix}", of[::-1]) == 4
 
 
 # --- kohya's alpha ---

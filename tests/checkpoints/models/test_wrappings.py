@@ -569,6 +569,67 @@ def test_a_key_that_is_not_there_is_refused_with_those_that_are(two: Path, addre
         load_model(address, EXPECTED)
 
 
+@pytest.mark.parametrize(
+    ("checkpoint", "key"),
+    [
+        (lambda models: dict(enumerate(models)), "1"),
+        (lambda models: {"clients": dict(enumerate(models)), "global": models[0]}, "clients.1"),
+        (lambda models: list(models), "1"),
+        (lambda models: {"round": 3, "clients": [{"model": model} for model in models]}, "clients.1"),
+        (lambda models: {np.int64(k): model for k, model in enumerate(models)}, "1"),
+    ],
+)
+def test_models_by_number_and_in_lists_have_a_key(tmp_path: Path, checkpoint: Any, key: str) -> None:
+    torch.save(checkpoint([other(k) for k in range(3)]), tmp_path / "r.pt")
+    for expected in (EXPECTED, None):
+        same(load_model(f"{tmp_path / 'r.pt'}:{key}", expected).weights, other(1))
+    with pytest.raises(FedscopeError, match=rf"holds no model under '7'.* it has .*{key}"):
+        load_model(f"{tmp_path / 'r.pt'}:7")
+
+
+def test_several_by_number_are_listed_and_offered_by_their_whole_key(tmp_path: Path) -> None:
+    models = [other(k) for k in range(2)]
+    torch.save(models, tmp_path / "list.pt")
+    torch.save({"clients": dict(enumerate(models))}, tmp_path / "nest.pt")
+    for address, first in (("list.pt", "list.pt:0"), ("nest.pt:clients", "nest.pt:clients.0")):
+        with pytest.raises(FedscopeError, match=rf"holds 2 models \(0, 1\).*; name one of them, .*{first}$"):
+            load_model(str(tmp_path / address))
+        same(load_model(str(tmp_path / first)).weights, models[0])
+
+
+def test_what_is_numbered_is_not_in_the_way_of_a_model(tmp_path: Path) -> None:
+    """States of optimisers, logs and samples are lists and numbers, too."""
+    module = net()
+    optimiser = torch.optim.Adam(module.parameters())
+    module(torch.randn(4, 3)).sum().backward()
+    optimiser.step()
+    state = module.state_dict()
+    beside = {
+        "opt": optimiser.state_dict(),
+        "moments": optimiser.state_dict()["state"],
+        "log": [{"acc": torch.tensor(0.5)}] * 3,
+        "samples": [{"x": torch.ones(3), "y": torch.ones(1)}] * 3,
+    }
+    torch.save({"net": state, **beside}, tmp_path / "c.pt")
+    found = load_model(str(tmp_path / "c.pt"))
+    same(found.weights, state)
+    assert found.note == "the model is what it holds under 'net'"
+    torch.save({"model": state, **beside}, tmp_path / "d.pt")
+    assert load_model(str(tmp_path / "d.pt")).note == ""
+
+
+@pytest.mark.parametrize("last", [{"w": torch.ones(2, 2)}, 1], ids=["a model", "none"])
+@pytest.mark.parametrize("level", [lambda one: [one] * 1000, lambda one: {f"k{i}": one for i in range(1000)}])
+def test_a_small_file_that_names_one_thing_without_end_is_read_in_a_moment(
+    tmp_path: Path, last: Any, level: Any
+) -> None:
+    for _ in range(4):  # 10^12 places
+        last = level(last)
+    torch.save(last, tmp_path / "bomb.pt")
+    with pytest.raises(FedscopeError, match=r"holds 100001 models|holds other things|holds list"):
+        load_model(str(tmp_path / "bomb.pt"))
+
+
 def test_colons_that_are_no_keys() -> None:
     assert file_and_key("C:\\nets\\ckpt.pt") == ("C:\\nets\\ckpt.pt", "")
     assert file_and_key("C:\\nets\\ckpt.pt:teacher") == ("C:\\nets\\ckpt.pt", "teacher")
@@ -685,7 +746,15 @@ def test_files_of_one_name_are_called_as_their_folders(tmp_path: Path, monkeypat
     plane = fedscope.plane(files, model=net(), data=(x, y), grid=3)
     assert [model.label for model in plane.models][:3] == ["hf0", "hf1", "hf2"]
     assert fedscope.plane.prepare(files, model=net(), data=(x, y), grid=3).name == "plane-hf0-hf1-hf2"
-    assert distinct_labels(["m", "m", "x"], ["a/b/m.pt", "c/b/m.pt", "x.pt"]) == ["m", "m", "x"]
+    assert distinct_labels(["m", "m", "x"], ["a/b/m.pt", "c/b/m.pt", "x.pt"]) == ["a", "c", "x"]
+    assert distinct_labels(["m"] * 3, ["a/x/c/m.pt", "a/y/c/m.pt", "b/x/c/m.pt"]) == ["a/x/c", "a/y/c", "b/x/c"]
+    assert distinct_labels(["m", "m"], ["m.pt", "b/m.pt"])[1] == "b"
+    assert distinct_labels(["m", "n", "m", "n"], ["a/c/m.pt", "a/c/n.pt", "b/c/m.pt", "b/c/n.pt"]) == [
+        "a/m",
+        "a/n",
+        "b/m",
+        "b/n",
+    ]
     assert distinct_labels(["m", "m"], ["a/m.pt", "a/m.pt"]) == ["a", "a"]
     assert distinct_labels(["a", "m", "m"], ["a.pt", "a/m.pt", "b/m.pt"]) == ["a", "a/m", "b/m"]
 

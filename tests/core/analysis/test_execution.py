@@ -205,6 +205,14 @@ def test_one_round_is_a_run_with_one_round(runs: Path) -> None:
             one_round(address, rounds)
 
 
+def test_a_folder_of_models_is_told_how_it_becomes_a_run(tmp_path: Path) -> None:
+    """It was told to name a round, which it has not."""
+    for k in range(2):
+        torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / f"client_{k}.pt")
+    with pytest.raises(FedscopeError, match=r"is not a run: it has no run.json; fedscope import .* makes a run"):
+        one_round(tmp_path)
+
+
 def test_a_run_is_told_from_another_in_its_folder_by_when_it_was_made_or_else_by_its_files(
     two_rounds: Path, tmp_path: Path
 ) -> None:

@@ -183,6 +183,30 @@ def test_maps_have_their_classes_on_the_second_axis() -> None:
     assert (int(targets[-1]), int(of[-1]), int(of[0])) == (int(y[5, 3, 4]), 5, 0)
 
 
+class Squeezed(nn.Module):
+    """A regression that returns [n]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.layer(x).squeeze(-1)
+        return outputs
+
+
+@pytest.mark.parametrize("task", ["regression", nn.MSELoss(), nn.L1Loss()], ids=["name", "mse", "l1"])
+def test_outputs_may_have_the_shape_of_targets_of_one_number(task: Any) -> None:
+    x = torch.randn(N, 3, generator=torch.Generator().manual_seed(3))
+    y, nets = x[:, 0] * 2, [Squeezed(), Squeezed()]
+    found = fedscope.line(nets, data=(x, y), task=task, points=3, standardise=False)
+    each = functional.l1_loss if isinstance(task, nn.L1Loss) else functional.mse_loss
+    with torch.no_grad():
+        expected = [float(each(net(x), y)) for net in nets]
+    # of float32 outputs
+    assert [found.loss[0, np.flatnonzero(found.beta == end)[0]] for end in (1, 0)] == pytest.approx(expected, rel=1e-5)
+
+
 def test_nan_rows_are_wrong_answers() -> None:
     nan = torch.tensor([[float("nan"), 0.0], [1.0, 0.0]])
     assert Classification().error(nan, torch.tensor([0, 0])).tolist() == [True, False]

@@ -174,6 +174,26 @@ def test_a_second_time_nothing_is_measured(tmp_path: Path) -> None:
     assert kept == {name: (tmp_path / "run" / name).read_bytes() for name in kept}
 
 
+@pytest.mark.parametrize("recorded", [{}, {"test_loss": 3.0}], ids=["nothing", "loss"])
+def test_a_task_without_an_error_gets_none_and_that_is_said(tmp_path: Path, recorded: dict[str, float]) -> None:
+    x, y = torch.from_numpy(X), torch.from_numpy(X[:, :2])
+    nets = [nn.Linear(X.shape[1], 2) for _ in range(3)]
+    with fedscope.Recorder(tmp_path / "run", data=(x, y)) as recorder:
+        for _ in range(2):
+            recorder.round(start=nets[0], clients=nets[1:], global_=nets[2], metrics=recorded)
+    new = {} if recorded else {"test_loss": (1, 2)}
+    for expected in (new, {}):
+        done = fedscope.measure(tmp_path / "run", model=nets[0], task="regression", clients=True)
+        assert done.new == expected
+        assert list(done.there) == ([] if expected else ["test_loss"])
+        assert done.left_out == {"their task has no error, only a loss": (1, 2)}
+    for measure in ("test_error", "test_accuracy"):
+        with pytest.raises(FedscopeError) as told:
+            fedscope.curves(tmp_path / "run", measures=measure).summary()
+        what = "if their task has an error" if recorded else r"what was learnt (regression) has a loss and no error"
+        assert what in str(told.value)
+
+
 def test_rounds_that_were_done_before_ctrl_c_are_kept(tmp_path: Path) -> None:
     record(tmp_path / "run", range(1, 6))
     whole = tmp_path / "whole"
