@@ -69,7 +69,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
             **describe_samples(samples, source.seed if source.limit else None),
             "test_samples": len(samples if test is None else test),
             "models": "personal" if personal else "sent",
-            **(code_settings([opened], source) if personal else {}),
+            **(code_settings([(opened, asked)], source) if personal else {}),
             "device": source.compute.name,
             "precision": source.precision,
         }
