@@ -630,7 +630,12 @@ def test_each_round_is_replayed_by_the_source_that_made_it(here: Path, capsys: p
     assert run(words(f"{trained} --set model.hidden=[4] --until 1")) == 0
     forget()
     Path("mine.py").write_text(STRONGER)
+    capsys.readouterr()
+    assert run(words("ls own")) == 0
+    assert "code changed" not in capsys.readouterr().out
     assert run(words("train --resume own --code client=mine:Pull --code-changed")) == 0
+    assert run(words("ls own")) == 0
+    assert "code changed client mine:Pull after round 1" in " ".join(capsys.readouterr().out.split())
     asked = "decompose own --draws local:2 --limit 50 --code client=mine:Pull"
     for rounds in ("1", "1,2"):
         capsys.readouterr()

@@ -14,14 +14,18 @@ from typing import Any
 from ...checkpoints import Run
 from .kept_source import kept_text
 
+_TORCH = ("torch", "torchvision")
+
 
 def digest_of_used(run: Run, entry: Mapping[str, Any]) -> str:
     """Return a digest of what a source says that a run keeps: of the code that the entry names and what that uses of
     its file, without comments, docstrings and layout. Of a text that is not there or no Python the SHA-256 of its file;
-    "" where nothing is known.
+    "" where nothing is known. Another version of PyTorch makes no other method: fedscope's own are PyTorch's, too.
 
     Digests are compared with each other, and never kept: they are those of this Python's parser.
     """
+    if entry.get("distribution") in _TORCH:
+        return str(entry["distribution"])
     recorded = str(entry.get("sha256", ""))
     text = kept_text(run, entry) if recorded else None
     used = None if text is None else _used(text, str(entry["name"]).partition(":")[2])

@@ -39,6 +39,9 @@ def test_packages_are_named_with_their_versions() -> None:
     ]
     own = {"kind": "server", "name": "mine:Heavy", "sha256": "a", "distribution": "mypkg", "version": "1"}
     assert list(code_notes([Named("one", own), Named("two", own)])) == []  # type: ignore[list-item]
+    adam = {"kind": "optimiser", "name": "torch.optim:Adam", "distribution": "torch"}
+    both = [Named("one", {**adam, "sha256": "a"}), Named("two", {**adam, "sha256": "b"})]
+    assert list(code_notes(both)) == [], "another version of PyTorch is no other method"  # type: ignore[arg-type]
 
 
 def trained(folder: Path, **sources: str) -> None:
