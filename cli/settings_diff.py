@@ -28,7 +28,7 @@ FOLLOWS = {
     "models_sha256": ("same_axes",),
     "run": ("models_sha256", "samples", "behaviour", "averages", METRICS),
     "measured": (METRICS,),
-    "rounds": ("averages",),
+    "rounds": ("averages", "models"),
     "servers": ("settings", "keeps", "code"),
     "layers": ("layer_settings", "keeps", "code"),
     "folder": ("names", "files", "left_out", "checkpoints", "windows", "behaviour"),

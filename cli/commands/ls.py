@@ -18,6 +18,7 @@ from ...checkpoints.rounds.metrics import read_table
 from ...checkpoints.runs.measured_numbers import merge_numbers
 from ...checkpoints.runs.recorded_error import NAME, stored_checks
 from ...training.curves.run_names import both_seeds, settings_of, title_of
+from ...training.user_code.kept_source import sources_in
 from ..printing import say, say_json
 from ..progress import progress
 
@@ -143,7 +144,17 @@ def describe(run: Run) -> dict[str, Any]:
         "created": created,
         **({"server": server} if run.is_foreign and (server := server_of(run, rounds)) else {}),
         **({"branched from": f"{branch['run']}@{branch['round']}"} if branch else {}),
+        **({"code changed": changed} if (changed := "; ".join(changed_sources(run))) else {}),
     }
+
+
+def changed_sources(run: Run) -> Iterator[str]:
+    """Yield which code of one's own went on with another source, and after which rounds: ``server mine:FedX after round
+    4``."""
+    for (kind, name), (_, *later) in sources_in(run).items():
+        after = [entry["after"] for entry in later]
+        if after:
+            yield f"{kind} {name} after round{'s' if len(after) > 1 else ''} {spans(after)}"
 
 
 def sampled_words(rounds: Sequence[Round]) -> str:

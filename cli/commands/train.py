@@ -327,8 +327,9 @@ def _branch_run(
     found = parse_address(address)
     if found.round is None or found.which is not None:
         raise FedscopeError(f"--from {address!r} is not a round of a run; write RUN@ROUND, as in runs/fma@40")
-    run, _ = playing(Run.open(found.path), how.code, changed=how.code_changed, all_=False)
-    number = run.round(found.round).number
+    source = Run.open(found.path)
+    number = source.round(found.round).number
+    run, _ = playing(source, how.code, changed=how.code_changed, all_=False, rounds=[number])
     config = branched_config(run, number, changes)
     beside = run.path.parent if run.path.name not in ("", "..") else real_path(run.path).parent
     target = out or beside / f"{short_name(method or config.title())}-from-{run.name}-{number}"

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, recorded_clients, rounds_with_clients
+from ...training.user_code.different_sources import other_source
 
 # p is compared with 1 because every identity of the decomposition needs sum_k p_k = 1: y - WENS = sum_k p_k (y - f_k).
 P_TOLERANCE = 1e-9
@@ -253,6 +254,10 @@ def _same_question(one: Run, other: Run) -> None:
                 f"{both} differ in {name} ({mine!r} and {its!r}), but draws may differ only in run.seed; give runs of "
                 "one configuration"
             )
+    if name := other_source(one, other):
+        raise FedscopeError(
+            f"{both} differ in {name}, but draws may differ only in run.seed; give runs that one source has trained"
+        )
     seeds = [(run.config or {}).get("run", {}).get("seed") for run in (one, other)]
     if None not in seeds and seeds[0] == seeds[1]:
         raise FedscopeError(

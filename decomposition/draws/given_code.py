@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, Run
@@ -16,12 +16,13 @@ def refuse_ungiven(
     code: Mapping[str, Any] | None = None,
     *,
     changed: bool = False,
+    rounds: Collection[int],
     otherwise: str = "; --draws none needs none of it",
 ) -> Run:
     """Return the run with the code that was given for it, and that of installed packages.
 
     Args:
-        code, changed: see :func:`~fedscope.training.user_code.kept_source.playing`.
+        code, changed, rounds: see :func:`~fedscope.training.user_code.kept_source.playing`.
         otherwise: how the question is asked without, for the sentence.
 
     Raises:
@@ -37,7 +38,7 @@ def refuse_ungiven(
     if run.is_foreign:
         return run
     run.require("config.toml")
-    given, _ = playing(run, code_of_objects(code), changed=changed, all_=False)
+    given, _ = playing(run, code_of_objects(code), changed=changed, all_=False, rounds=rounds)
     for _, config in segments(given):
         for section in ("client", "average"):
             method = getattr(config, section)
@@ -46,9 +47,13 @@ def refuse_ungiven(
     return given
 
 
-def code_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, Any]:
-    """Describe the code of replays that is not what the runs were trained with, for a result's provenance; nothing
-    where all of it is."""
+def code_settings(replayed: Iterable[tuple[Run, Collection[int]]], source: EvaluationConfig) -> dict[str, Any]:
+    """Describe the code of replays that is not what the rounds were trained with, for a result's provenance; nothing
+    where all of it is.
+
+    Args:
+        replayed: the runs, each with its rounds.
+    """
     from ...training.user_code.kept_source import other_sources
     from ...training.user_code.provided_code import code_of_objects
 
@@ -56,7 +61,7 @@ def code_settings(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, An
         return {}
     given = code_of_objects(source.code)
     others: dict[str, str] = {}
-    for run in runs:
+    for run, rounds in replayed:
         if not run.is_foreign:
-            others |= other_sources(run, given, changed=source.code_changed)
+            others |= other_sources(run, given, changed=source.code_changed, rounds=rounds)
     return {"code": others} if others else {}

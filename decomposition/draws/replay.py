@@ -21,6 +21,7 @@ from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, going_on, last_participations
 from ...training.own_calls import ask
 from ...training.settings.missing_code import is_given
+from ...training.user_code.kept_source import refuse_other_source
 from .. import CohortDraws
 from .given_code import refuse_ungiven
 
@@ -32,11 +33,13 @@ class Replayer:
     Attributes:
         federation: of the run's own configuration; see :meth:`federation_at`.
         known: who took part in the rounds that have been looked at.
+        code_changed: whether code of another source than a round was made with is taken.
     """
 
     run: Run
     federation: Federation
     known: dict[int, list[int]] = field(default_factory=dict)
+    code_changed: bool = False
 
     @classmethod
     def of(
@@ -56,10 +59,9 @@ class Replayer:
             module: its architecture, where the run only names that.
 
         Raises:
-            FedscopeError: the run came from another program, or its data have changed; code that was not given, or is
-                another.
+            FedscopeError: the run came from another program, or its data have changed; code that was not given.
         """
-        run = refuse_ungiven(run, code, changed=code_changed)
+        run = refuse_ungiven(run, code, rounds=())  # compared with the source of each round that is replayed
         config = config_of(run)
         split = partition_of(run)
         given = is_given(config.model.architecture)
@@ -68,7 +70,7 @@ class Replayer:
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
             data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained
-        return cls(run, Federation.assemble(config, data, split, engine, measured=False))
+        return cls(run, Federation.assemble(config, data, split, engine, measured=False), code_changed=code_changed)
 
     def federation_at(self, round: int) -> Federation:
         """Return the federation that played a round: another one than the run's in the history of a branch."""
@@ -87,7 +89,8 @@ class Replayer:
         were sent.
 
         Raises:
-            FedscopeError: the recording policy has left out a state that a client had.
+            FedscopeError: the recording policy has left out a state that a client had; code with another source than
+                the round was trained with.
         """
         federation, tasks = self.work_of(round_, draw)
         p = federation.weights(round_.client_ids)
@@ -100,6 +103,8 @@ class Replayer:
             FedscopeError: as :meth:`replay`.
         """
         t, ids, memory = round_.number, round_.client_ids, RunMemory(self.run)
+        if not self.code_changed:
+            refuse_other_source(self.run, t)
         federation = self.federation_at(t)
         config, start = federation.config, round_.read("start")
         first = ask(config.client, config.client.begin, start, federation.facts)

@@ -98,9 +98,10 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     """
     if draws.kind != "runs":
         return [[run] for run in runs]
+    from ...training.user_code.different_sources import method_sources
     from .. import refuse_unequal_runs
 
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         if run.is_foreign and run.config is None:
             raise FedscopeError(
@@ -110,10 +111,13 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
         run.require("config.toml")
         config = run.config or {}
         method = [config.get(section) for section in ("client", "server", "average")]
-        groups.setdefault(json.dumps(method, sort_keys=True), []).append(run)
-    for group in groups.values():
-        refuse_unequal_runs(group)
-    return list(groups.values())
+        of_method = groups.setdefault(json.dumps(method, sort_keys=True), {})
+        of_method.setdefault(json.dumps(method_sources(run), sort_keys=True), []).append(run)
+    for of_method in groups.values():
+        for group in of_method.values():
+            others = [one for own in of_method.values() if own is not group for one in own]
+            refuse_unequal_runs(group if len(group) > 1 or not others else [*group, others[0]])
+    return [group for of_method in groups.values() for group in of_method.values()]
 
 
 @dataclass

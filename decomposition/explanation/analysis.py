@@ -44,7 +44,8 @@ def explain(
     Args:
         runs: one, or several that are compared; ``RUN@60`` is a run with ``rounds=60``.
         rounds: which, or ``all``; about ten of those whose clients were recorded by default, more of the early ones.
-        early: the last round of early training; by default a tenth of the rounds, at least 5 and at most a third.
+        early: the last round of early training; by default a tenth of the rounds that the run is to have, at least 5
+            and at most a third.
         draws: where the R draws of the cohort come from, as for :func:`fedscope.decompose`; a verdict needs R = 3 or
             more, independent, or ``none``, with intervals over samples alone. By default ``local:4``, and of a run
             that another program trained ``none``.
@@ -77,7 +78,8 @@ def explain(
         numbers = same_rounds(numbers)
     by_run = dict(zip((run.name for run in opened), numbers, strict=True))
     firsts = {"+".join(run.name for run in group): group[0] for group in groups}
-    lasts = {name: last_early(run.rounds[-1], early) for name, run in firsts.items()}
+    lengths = {name: length_of(run) for name, run in firsts.items()}
+    lasts = {name: last_early(length, early) for name, length in lengths.items()}
     # What decompose can be asked otherwise stands here too, so that its results are not taken for this one.
     request = DecompositionRequest(opened, numbers, drawn, groups, source, normalization=normalization)
     ready = cache(request.ready)
@@ -105,7 +107,8 @@ def explain(
             }
         page = explain(
             work.before[0],
-            lengths={name: run.rounds[-1] for name, run in firsts.items()},
+            lengths=lengths,
+            recorded={name: run.rounds[-1] for name, run in firsts.items()},
             early=early,
             similarity={name: [one.similarity for one in own if one.similarity] for name, own in found.items()},
             compared={name: [other for one in own for other in one.comparisons] for name, own in found.items()},
@@ -176,7 +179,13 @@ def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> 
             raise FedscopeError(
                 f"--draws {draws}: {run.path} has fewer than {draws.count} rounds with their clients; take fewer draws"
             )
-    return spread_rounds(have, run.rounds[-1], early)
+    return spread_rounds(have, length_of(run), early)
+
+
+def length_of(run: Run) -> int:
+    """Return the rounds that a run is to have, which its phases are parts of: what is late does not depend on how far
+    it is. Of one that does not say it, or has gone on since, those that it has."""
+    return max(run.planned or 0, run.rounds[-1])
 
 
 def same_rounds(numbers: Sequence[Sequence[int]]) -> list[list[int]]:

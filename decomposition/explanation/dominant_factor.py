@@ -86,8 +86,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
     decide = ""
     if not phase.rounds:
         sentence = "No round of this phase is decomposed."
-        numbers = f"with a number from {phase.first} to {phase.last}" if phase.first < phase.last else str(phase.last)
-        decide = f"Decompose {'one of them' if phase.first < phase.last else 'it'}: --rounds {numbers}."
+        decide = _missing_rounds(phase.first, evidence.there(phase), evidence.recorded)
     elif doubts:
         sentence = capital("; ".join(doubts)) + "."
         decide = " ".join(remedies) or narrower(phase.rounds)
@@ -107,6 +106,14 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
         sentence += f" {AWAY}"
     when = f"{phase.name.capitalize()} ({phase.span})" if len(evidence.phases) > 1 else "In the only round"
     return Judgement(verdict, sentence, decide, readings, {"when": when})
+
+
+def _missing_rounds(first: int, last: int, recorded: int) -> str:
+    """Say how a phase comes to a decomposed round: of a run that goes on its rounds may not be there yet."""
+    if last < first:
+        return f"The run has {recorded} rounds so far; a longer one would decide it."
+    numbers = f"with a number from {first} to {last}" if first < last else str(last)
+    return f"Decompose {'one of them' if first < last else 'it'}: --rounds {numbers}."
 
 
 def is_expected(part: Reading) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..factors.result import RunFactors
 from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, broken, finite, order, read
 from .phases import FEWEST, Phase
@@ -30,7 +29,7 @@ def bias_and_error_early(evidence: Evidence) -> Judgement | None:
     if len(evidence.phases) < 2 and is_recorded(evidence.rounds):
         return None
     early = evidence.phases[0]
-    both = _Both.of(evidence.run, [early], "heter_bias")
+    both = _Both.of(evidence, [early], "heter_bias")
     known = [one.value for one in both.errors if one.value is not None]
     falls = len(known) > 1 and known[-1] < known[0]
     verdict: Verdict = "undecided"
@@ -46,31 +45,33 @@ def together(evidence: Evidence, factor: str) -> Judgement | None:
     later = evidence.phases[1:]
     if not later and is_recorded(evidence.rounds):
         return None
-    both = _Both.of(evidence.run, later, factor)
+    both = _Both.of(evidence, later, factor)
     span = f" (rounds {later[0].first} to {later[-1].last})" if later else ""
     return both.judged(throughout([both.relation.sign]), evidence.split, {"span": span})
 
 
 @dataclass(frozen=True)
 class _Both:
-    """A factor and the test error, round by round of some phases."""
+    """A factor and the test error, round by round of some phases; ``last`` is the last round of them that there is."""
 
     factor: str
     phases: Sequence[Phase]
+    last: int
     rounds: Sequence[RoundFactors]
     values: Sequence[Reading]
     errors: Sequence[Reading]
     relation: Relation
 
     @classmethod
-    def of(cls, run: RunFactors, phases: Sequence[Phase], factor: str) -> _Both:
+    def of(cls, evidence: Evidence, phases: Sequence[Phase], factor: str) -> _Both:
         """Compare with the test error that was measured while training, of the model that is decomposed."""
+        run, last = evidence.run, evidence.there(phases[-1]) if phases else 0
         rounds = [one for phase in phases for one in phase.rounds]
         curve = next((one for one in run.curves if one.label == run.model), None)
         measured = dict(zip(curve.rounds, curve.error, strict=True)) if curve else {}
         values = [read(one, factor) for one in rounds]
         errors = [Reading("test_error", one.round, *[measured.get(one.round)] * 3) for one in rounds]
-        return cls(factor, phases, rounds, values, errors, relate(values, errors))
+        return cls(factor, phases, last, rounds, values, errors, relate(values, errors))
 
     def judged(self, verdict: Verdict, split: str, words: Mapping[str, str]) -> Judgement:
         """Judge, with the numbers, and what would decide it."""
@@ -104,7 +105,7 @@ class _Both:
     def _decide(self, split: str) -> str:
         if not self.phases:
             return "A longer run would decide it."
-        first, last = self.phases[0].first, self.phases[-1].last
+        first, last = self.phases[0].first, self.last
         where, length = f"from {first} to {last}", last - first + 1
         if any(broken(one) for one in self.values):
             return not_finite(self.values)

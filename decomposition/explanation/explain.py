@@ -22,6 +22,7 @@ def explain(
     result: Decomposition,
     *,
     lengths: Mapping[str, int] | None = None,
+    recorded: Mapping[str, int] | None = None,
     early: int | None = None,
     similarity: Mapping[str, Sequence[Similarity]] | None = None,
     compared: Mapping[str, Sequence[ModelComparison]] | None = None,
@@ -36,7 +37,9 @@ def explain(
 
     Args:
         result: of the squared error.
-        lengths: rounds of each run, which its phases are parts of; by default up to the last one decomposed.
+        lengths: rounds that each run is to have, which its phases are parts of; by default up to the last one
+            decomposed.
+        recorded: the last round that each run has now; by default all.
         early: the last early round; by default a tenth of the run's rounds, at least 5 and at most a third.
         similarity: for runs of which it was measured, (round, mean over pairs of clients, standard error or
             None, number of minibatches).
@@ -78,6 +81,7 @@ def explain(
             (similarity or {}).get(run.run),
             (compared or {}).get(run.run, ()),
             (stand_ins or {}).get(run.run, ""),
+            (recorded or {}).get(run.run, ends[run.run]),
         )
         for run in result.runs
     ]

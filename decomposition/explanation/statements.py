@@ -52,6 +52,7 @@ class Evidence:
         similarity: of its clients, None where it was not measured.
         compared: its models on test data.
         stand_in: the run that similarity and comparisons on test data are of, where `run` are several.
+        recorded: the last round that the run has; 0: all of its phases.
     """
 
     run: RunFactors
@@ -60,6 +61,7 @@ class Evidence:
     similarity: Sequence[Similarity] | None = None
     compared: Sequence[ModelComparison] = ()
     stand_in: str = ""
+    recorded: int = 0
 
     @property
     def rounds(self) -> Sequence[RoundFactors]:
@@ -69,6 +71,10 @@ class Evidence:
     def phase(self, name: str) -> Phase | None:
         """`early`, `middle` or `late`, where the run is long enough to have it."""
         return next((one for one in self.phases if one.name == name), None)
+
+    def there(self, phase: Phase) -> int:
+        """Return the last round of a phase that the run has, or would have before it."""
+        return min(phase.last, self.recorded or phase.last)
 
     def measured(self, sentence: str) -> str:
         """A sentence of what was measured of one run alone."""

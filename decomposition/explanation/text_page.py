@@ -64,6 +64,11 @@ def _phase_notes(known: Sequence[Evidence], early: int | None) -> Iterator[str]:
         parts = list_words([f"{phase.name} is {phase.span}" for phase in own.phases])
         several = f"; {parts}" if len(own.phases) > 1 else ", the only one"
         yield f"{label(own.run)}: decomposed {in_rounds([one.round for one in own.rounds])}{several}."
+        if 0 < own.recorded < (length := own.phases[-1].last):
+            yield (
+                f"{label(own.run)}: this was made when the run had {own.recorded} of its {length} rounds. Its phases "
+                "are those of all of them."
+            )
     usual = "with a tenth of the rounds, at least 5 and at most a third (--early sets it)"
     if any(len(own.phases) > 1 for own in known):
         yield (

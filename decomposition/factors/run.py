@@ -109,7 +109,7 @@ class DecompositionRequest:
             **self._statistics(),
             **given_settings(self.runs, self.source),
             **digest_of_data(self.runs, self.source),
-            **(code_settings(self.runs, self.source) if self.draws.kind == "local" else {}),
+            **(code_settings(self._replayed(groups), self.source) if self.draws.kind == "local" else {}),
             # those of the first run alone, in earlier versions
             **({"recorded_models": "means"} if self.draws.kind == "runs" and self.layers is None else {}),
         }
@@ -131,7 +131,8 @@ class DecompositionRequest:
 
         if self.draws.kind == "local":
             for group in groups:  # before anything is measured; a result that is there needs no code
-                refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed)
+                replayed = group.needed(group.windows)
+                refuse_ungiven(group.run, self.source.code, changed=self.source.code_changed, rounds=replayed)
         dataset = dataset_of(self.runs, self.source)
         measured_on = dataset.samples(cast(Any, self.source.split))
         refuse_other_task(measured_on.task, measured_on.label, self.loss)  # before the replays for it
@@ -166,6 +167,9 @@ class DecompositionRequest:
         if self.layers is not None:
             return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
+
+    def _replayed(self, groups: Sequence[Group]) -> list[tuple[Run, list[int]]]:
+        return [(group.run, group.needed(group.windows)) for group in groups]
 
     def _read_of(self, run: Run, groups: Sequence[Group]) -> set[int]:
         """Return the rounds of a run whose models are read: those that its models average, and with ``rounds:R`` the

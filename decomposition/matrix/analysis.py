@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -19,6 +20,11 @@ from ...training.inputs.samples import (
     module_for,
     require_own_data,
 )
+from ...training.loop.run_history import config_at
+from ...training.settings.own_code import OwnCode
+from ...training.settings.registry import method_name
+from ...training.user_code.kept_source import refuse_unnamed
+from ...training.user_code.provided_code import code_of_objects, with_given
 from ..draws.given_code import code_settings
 from .result import SERVER, Matrix, RoundMatrix
 
@@ -30,8 +36,8 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
 
     Models are the clients', and ``start``, ``global`` and ``averaged`` as far as they were recorded; of a round whose
     clients start from models of their own, and which has none of these, ``merged``, the mean of all of them. Of a
-    personal method the clients' models are those that they use themselves; of a method of your own they are so where
-    its code is given (``code={"client": FedX}``). See
+    personal method the clients' models are those that they use themselves, in the rounds that it made; of a method of
+    your own they are so where its code is given (``code={"client": FedX}``). See
     :func:`~fedscope.decomposition.matrix.losses.losses_at` for the formulas, and
     :func:`~fedscope.decomposition.matrix.sure.is_sure` for which clients count as surely worse.
 
@@ -42,7 +48,8 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
             own are the samples that it trained on; in the test data they are those of its classes.
 
     Raises:
-        FedscopeError: rounds without clients, or without any model that they share; a run without a partition.
+        FedscopeError: rounds without clients, or without any model that they share; a run without a partition; code of
+            what the run does not name.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -61,15 +68,16 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
         refuse_unshared(opened, asked)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)
         test = None if source.split == "test" else limit_samples(dataset, replace(source, split="test"))
-        personal = uses_own_models(opened, source)
+        refuse_unnamed(opened, code_of_objects(source.code))
+        personal = [number for number in asked if uses_own_models(opened, number, source)]
         settings: dict[str, Any] = {
             "run": identity(opened, asked),
             "rounds": asked,
             **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "test_samples": len(samples if test is None else test),
-            "models": "personal" if personal else "sent",
-            **(code_settings([opened], source) if personal else {}),
+            "models": models_words(asked, personal),
+            **(code_settings([(opened, personal)], source) if personal else {}),
             "device": source.compute.name,
             "precision": source.precision,
         }
@@ -81,7 +89,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
                 partition = opened.partition
                 assert partition is not None, "just required"
                 own = None
-                if personal:
+                if number in personal:
                     from .personal import own_models
 
                     own = own_models(opened, number, dataset, source, module)
@@ -108,26 +116,24 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
     return single_result(Matrix, opened.path / "figures", name, prepare)
 
 
-def uses_own_models(run: Run, source: EvaluationConfig) -> bool:
-    """Check whether the clients of a run use other models than those that they send, as far as their method is known:
-    one of the user's own by the code that was given for it.
-
-    Raises:
-        FedscopeError: code of what the run does not name.
-    """
-    from ...training.build import config_of
-    from ...training.settings.own_code import OwnCode
-    from ...training.settings.registry import method_name
-    from ...training.user_code.kept_source import refuse_unnamed
-    from ...training.user_code.provided_code import code_of_objects, with_given
-
-    given = code_of_objects(source.code)
-    refuse_unnamed(run, given)
+def uses_own_models(run: Run, number: int, source: EvaluationConfig) -> bool:
+    """Check whether the clients of a round use other models than those that they send, as far as the method that made
+    it is known: one of the user's own by the code that was given for it."""
     if run.is_foreign or run.config is None:
         return False
-    client = config_of(run).client
-    named = with_given(given, "client", method_name(client))
+    client = config_at(run, number).client
+    named = with_given(code_of_objects(source.code), "client", method_name(client))
     return bool(named.thing.personal if isinstance(named, OwnCode) else client.personal)
+
+
+def models_words(rounds: Sequence[int], personal: Collection[int]) -> str | list[str]:
+    """Say which models of clients are measured: in a word, or for each round, where a branch and its history differ.
+
+    >>> models_words([1, 2], []), models_words([2, 5], [5])
+    ('sent', ['sent', 'personal'])
+    """
+    words = ["personal" if number in personal else "sent" for number in rounds]
+    return words[0] if len(set(words)) == 1 else words
 
 
 def refuse_unshared(run: Run, rounds: list[int]) -> None:

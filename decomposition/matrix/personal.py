@@ -30,7 +30,7 @@ def own_models(
         FedscopeError: code of the user's own that was not given; a state that the recording policy has left out.
     """
     round_ = run.round(number)
-    refuse_ungiven(run, source.code, changed=source.code_changed, otherwise="")
+    refuse_ungiven(run, source.code, changed=source.code_changed, rounds=[number], otherwise="")
     replayer = Replayer.of(
         run, dataset, compute=source.compute, code=source.code, code_changed=source.code_changed, module=module
     )

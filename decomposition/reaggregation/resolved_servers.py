@@ -35,7 +35,8 @@ def own_server(run: Run, number: int, source: EvaluationConfig) -> dict[str, dic
             "layers; give --server NAME, too"
         )
     name = str(table.pop("method"))
-    code = code_named(run, KINDS["server"], name, code_of_objects(source.code), changed=source.code_changed)
+    given = code_of_objects(source.code)
+    code = code_named(run, KINDS["server"], name, given, changed=source.code_changed, rounds=[number])
     return {name: {}} if code is None else {code: {} if code == name else table}  # of its name it keeps the run's
 
 

@@ -133,14 +133,14 @@ def theory(
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
             **counted_for_fedswa(opened, numbers),
             **statistics_settings(source, normalization, posed.module, posed.dataset),
-            **(code_settings([opened], source) if count else {}),
+            **(code_settings([(opened, kernels)], source) if count else {}),
         }
         statistics = measured_statistics(posed.module, posed.dataset, source, normalization)
         tasks = Tasks(opened, posed, samples, held, settings, source.compute, source, statistics)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Theory:
             if count:
-                refuse_ungiven(opened, source.code, changed=source.code_changed)
+                refuse_ungiven(opened, source.code, changed=source.code_changed, rounds=kernels)
             with work.store({**settings, "prediction": "equation 3"}, "rounds", "shrink", "kernel") as store:
                 asked = [tasks.gaps(t, way) for t in numbers for way in SHRINK if way == "recorded" or t in shrunk]
                 gaps = work.each("gaps of Lemma 1", asked, store)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fedscope
 import fedscope.decomposition as decomposition
 import fedscope.decomposition.cka.pairs as similarity
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
@@ -254,3 +255,21 @@ def test_another_early_phase_makes_the_page_anew_and_not_the_decomposition(
     assert said("runs/ima", *QUICK, "--out", "e", "--redraw") == words
     said("runs/ima", *QUICK, "--out", "e")
     assert Explanation.load("e").early == {"ima": 1}
+
+
+def test_what_is_late_is_late_in_the_whole_run(
+    runs: Path, said: Callable[..., str], recorded: Callable[..., Path]
+) -> None:
+    words = ["--clients", "4", "--rounds", "12", "--until", "4", "--set", "model.hidden=[8]"]
+    recorded(Path("part"), *words, "--method", "fma")
+    asked = ["part", "--rounds", "1,4", "--draws", "none", "--out", "p"]
+    told = " ".join(said(*asked).split())
+    assert "Early (rounds 1 to 4)" in told
+    assert "Late (rounds 9 to 12): " in told
+    assert "The run has 4 rounds so far" in told
+    assert "part: this was made when the run had 4 of its 12 rounds" in told
+    kept = Explanation.load("p")
+    fedscope.resume("part")
+    said(*asked)
+    assert Explanation.load("p").early == kept.early, "the run that went on has the phases that it had"
+    assert fedscope.explain("part", rounds=4, draws="none").early == kept.early

@@ -21,6 +21,8 @@ from fedscope import Run
 from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Weights
 from fedscope.cli.main import commands, run
+from fedscope.decomposition import Decomposition
+from fedscope.decomposition.draws.replay import Replayer
 from fedscope.decomposition.matrix.result import Matrix
 from fedscope.decomposition.reaggregation.result import Reaggregation
 from fedscope.training.config.sources import Setup
@@ -618,6 +620,76 @@ def test_replays_by_another_source_are_another_result(
     forget()
     assert run(words(f"{command} --out r")) == 0
     assert "mine" not in sys.modules, "a result that is there needs no code"
+
+
+STRONGER = MODULE.replace("alpha=self.mu", "alpha=90 * self.mu")
+
+
+def test_each_round_is_replayed_by_the_source_that_made_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained = "train --client mine:Pull --average none --clients 4 --participation 0.5 --epochs 1 --rounds 3 --out own"
+    assert run(words(f"{trained} --set model.hidden=[4] --until 1")) == 0
+    forget()
+    Path("mine.py").write_text(STRONGER)
+    capsys.readouterr()
+    assert run(words("ls own")) == 0
+    assert "code changed" not in capsys.readouterr().out
+    assert run(words("train --resume own --code client=mine:Pull --code-changed")) == 0
+    assert run(words("ls own")) == 0
+    assert "code changed client mine:Pull after round 1" in " ".join(capsys.readouterr().out.split())
+    asked = "decompose own --draws local:2 --limit 50 --code client=mine:Pull"
+    for rounds in ("1", "1,2"):
+        capsys.readouterr()
+        assert run(words(f"{asked} --rounds {rounds} --out no")) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert "own: client mine:Pull has another source than round 1 was trained with (sha256 " in said
+        assert "see own/code/client.py); restore it, take the rounds that it has made (2-3), " in said
+        assert said.endswith("or give --code-changed, and what is made says so")
+    assert run(words(f"{asked} --rounds 2-3 --out later")) == 0
+    assert "code" not in Decomposition.load("later").attrs
+    assert run(words(f"{asked} --rounds 1 --code-changed --out other")) == 0
+    assert list(Decomposition.load("other").attrs["code"]) == ["client=mine:Pull"]
+    with pytest.raises(FedscopeError, match="another source than round 1 was trained with"):
+        replayed("own", 1)
+    assert replayed("own", 3).tobytes() == recorded_clients("own", 3)
+    forget()
+    Path("mine.py").write_text(MODULE)
+    assert replayed("own", 1).tobytes() == recorded_clients("own", 1)
+    assert run(words(f"{asked} --rounds 1 --out first")) == 0
+    assert "code" not in Decomposition.load("first").attrs
+    assert run(words(f"{asked} --rounds 2 --out no")) == 2
+    assert "another source than round 2 was trained with" in capsys.readouterr().err
+
+
+def replayed(path: str, number: int) -> np.ndarray:
+    replayer = Replayer.of(Run.open(path), code={"client": "mine:Pull"})
+    return replayer.replay(replayer.run.round(number), 1).parameters
+
+
+def recorded_clients(path: str, number: int) -> bytes:
+    return Run.open(path).round(number).clients().parameters.tobytes()
+
+
+def test_a_branch_of_a_run_with_two_sources_goes_on_with_that_of_its_round(here: Path) -> None:
+    train = "train --server mine:Heavy --average none --clients 4 --participation 0.5 --epochs 1 --rounds 3 --out own"
+    assert run(words(f"{train} --until 1")) == 0
+    forget()
+    other = MODULE.replace("start.parameters + v)", "start.parameters + v / 2)")
+    Path("mine.py").write_text(other)
+    assert run(words("train --resume own --code server=mine:Heavy --code-changed")) == 0
+    branch = "train --code server=mine:Heavy --rounds 4"
+    assert run(words(f"{branch} --from own@1 --out no")) == 2
+    assert run(words(f"{branch} --from own@2 --out later")) == 0
+    (entry,), (change,) = Run.open("later").info["code"], json.loads(Path("later/code/changed.json").read_text())
+    assert Path("later/code", entry["text"]).read_text() == MODULE
+    assert (change["after"], Path("later/code", change["text"]).read_text()) == (1, other)
+    assert run(words("reaggregate later@3 --limit 50 --layers fc1=fma --code server=mine:Heavy --out again")) == 0
+    forget()
+    Path("mine.py").write_text(MODULE)
+    assert run(words(f"{branch} --from own@1 --out first")) == 0
+    assert not Path("first/code/changed.json").exists(), "one source has made all of its rounds"
+    assert run(words(f"{branch} --from own@2 --out back --code-changed")) == 0
+    changes = json.loads(Path("back/code/changed.json").read_text())
+    assert [(one["after"], Path("back/code", one["text"]).read_text()) for one in changes] == [(1, other), (2, MODULE)]
 
 
 def test_a_partitions_code_that_was_edited_makes_another_federation(

@@ -505,6 +505,23 @@ def test_a_phase_without_rounds_says_which_round_would_decide():
     assert (early.verdict, early.decide) == ("undecided", "A round after early training would decide it.")
 
 
+def test_phases_of_a_run_that_goes_on_are_those_of_the_whole_run():
+    run = made()
+    found = explained(replace(run, rounds=run.rounds[:2]), lengths={"ima": 90}, recorded={"ima": 23})
+    assert found.notes[1] == (
+        "ima: this was made when the run had 23 of its 90 rounds. Its phases are those of all of them."
+    )
+    late = found.of("greatest-part/late")
+    assert late.title.startswith("Late (rounds 50 to 90)")
+    assert late.decide == "The run has 23 rounds so far; a longer one would decide it."
+    # remedies name rounds that are there
+    assert found.of("bias-and-error/later").decide.endswith("more --rounds from 10 to 23 would decide it.")
+    middle = explained(replace(run, rounds=run.rounds[:1]), lengths={"ima": 90}, recorded={"ima": 23})
+    assert middle.of("greatest-part/middle").decide == "Decompose one of them: --rounds with a number from 10 to 23."
+    whole = explained(run, lengths={"ima": 60}, recorded={"ima": 60})
+    assert not any("was made when" in note for note in whole.notes)
+
+
 def test_training_bias_is_judged_by_clients_and_never_by_the_factor():
     statement = explained(made(own=0.05, others=0.2)).of("own-data")
     assert statement.verdict == "contradicted"

@@ -22,6 +22,7 @@ from fedscope.decomposition.matrix.sure import discordant, is_sure
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
+from fedscope.training import branch
 
 Recorded = Callable[..., Path]
 
@@ -224,6 +225,20 @@ def test_a_personal_methods_clients_have_their_own_models(
         part = Samples(samples.x[rows], samples.y[rows], samples.classes, "own", "train", rows)
         loss, _ = Evaluator(module_of(run), part).models([personal.row(i)])
         assert cells[f"client-{client}", f"client-{client}"].loss == pytest.approx(loss[0], rel=1e-6)
+
+
+def test_a_branch_has_in_each_round_the_models_of_the_method_that_made_it(recorded: Recorded, tmp_path: Path) -> None:
+    words = ["--set", "data.client_test=0.25", "--participation", "0.1", "--rounds", "2", "--average", "none"]
+    for first, then in (("sgd", "ditto"), ("ditto", "sgd")):
+        run = Run.open(recorded(tmp_path / first, *words, "--client", first))
+        branched = branch(run, 1, {"client": {"method": then}}, out=tmp_path / f"{first}-{then}")
+        of_both = fedscope.matrix(branched, rounds="all")
+        assert of_both.attrs["models"] == ["personal" if one == "ditto" else "sent" for one in (first, then)]
+        assert of_both.rounds[0] == fedscope.matrix(run, rounds=1).rounds[0]
+        alone = fedscope.matrix(branched, rounds=2)
+        assert of_both.rounds[1] == alone.rounds[0]
+        # as they are where all rounds agree, so that earlier results are found
+        assert alone.attrs["models"] == ("personal" if then == "ditto" else "sent")
 
 
 def shown(figure: Any) -> str:

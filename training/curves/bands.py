@@ -18,6 +18,7 @@ from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.rounds.run_identity import shared_rounds
 from ...plotting.printed import printed_method
+from ..user_code.different_sources import method_sources
 from .measures import CurveMeasure
 from .run_curve import Curve
 from .run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
@@ -136,6 +137,7 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
     bands = tuple(
         Band(label, tuple(curves[i] for i in group)) for label, group in zip(labels, groups.values(), strict=True)
     )
+    _tell_of_sources(runs)
     ends = {curve.run: (int(curve.round[-1]), run.planned) for run, curve in zip(runs, curves, strict=True)}
     for band in bands:
         _warn_of_short(band, ends)
@@ -158,6 +160,19 @@ def bands_over(bands: Sequence[Band], stored: Any) -> tuple[Band, ...]:
     if not all(visible(curve.run) in curves for band in bands for curve in band.members):
         return tuple(stored.bands)
     return tuple(Band(band.label, tuple(curves[visible(curve.run)] for curve in band.members)) for band in bands)
+
+
+def _tell_of_sources(runs: Sequence[Run]) -> None:
+    """Say of the first two runs that would be of one band, had they been trained by one source of their code."""
+    told = [(run, _settings(run), set(method_sources(run))) for run in runs]
+    for (one, ours, sources), (other, theirs, _) in combinations(told, 2):
+        differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+        if differing and sources.issuperset(differing):
+            warn_user(
+                f"--bands: {one.path} and {other.path} differ in {list_few(differing, 2)}, so they are no draws of one "
+                "method and of two bands"
+            )
+            return
 
 
 def _warn_of_short(band: Band, ends: Mapping[str, tuple[int, int | None]]) -> None:
@@ -189,7 +204,12 @@ def _settings(run: Run) -> dict[str, Any]:
         run.require("config.toml")
     branch = run.info.get("branch", {})
     history = [(last, _flat(tables)) for last, tables in branch.get("history", ())]
-    return {**_flat(run.config or {}), "data": _data(run), **({"history": history} if history else {})}
+    return {
+        **_flat(run.config or {}),
+        "data": _data(run),
+        **({"history": history} if history else {}),
+        **method_sources(run),
+    }
 
 
 def _data(run: Run) -> str | None:

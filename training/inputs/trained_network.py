@@ -8,10 +8,10 @@ text. So the numbers do, and the text only says what is likely.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, real_path
@@ -164,9 +164,12 @@ def _warn_once(run: Run, sentence: str) -> None:
         warn_user(f"{run.path}: {sentence}")
 
 
-def _entry(run: Run) -> Mapping[str, str]:
-    """What a run keeps of its network's code; nothing of fedscope's own."""
-    return next((entry for entry in run.info.get("code", []) if entry.get("kind") == "model"), {})
+def _entries(run: Run) -> list[dict[str, Any]]:
+    """What a run keeps of its network's code, an entry for each source that it was trained with; nothing of fedscope's
+    own."""
+    from ..user_code.kept_source import sources_in
+
+    return [entry for (kind, _), own in sources_in(run).items() if kind == "model" for entry in own]
 
 
 def _is_same_code(run: Run, source: EvaluationConfig) -> bool:
@@ -174,26 +177,27 @@ def _is_same_code(run: Run, source: EvaluationConfig) -> bool:
     from ..import_string import CodeFile
     from ..settings.own_code import name_of
 
-    entry, model = _entry(run), source.model
+    entries, model = _entries(run), source.model
     name = model if isinstance(model, str) else name_of(type(model))
     if isinstance(name, CodeFile):
         path, _, rest = name.partition(":")
         name = f"{Path(path).stem}:{rest}"
-    if not entry:
+    if not entries:
         return name == str((run.config or {}).get("model", {}).get("name", ""))
     given = _source_given(model)
-    same = given is not None and given.sha256 == entry.get("sha256") and not given.edited
-    return same and name == entry.get("name", "")
+    same = given is not None and given.sha256 in [entry.get("sha256") for entry in entries] and not given.edited
+    return same and name == entries[-1]["name"]
 
 
 def _another_source(run: Run, source: EvaluationConfig) -> str:
     """A clause where the file of a network that was given has another text than the run keeps; "" elsewhere, as where
     a module's class lies in another file than the function that has made it."""
-    entry, given = _entry(run), _source_given(source.model)
-    recorded = entry.get("sha256")
-    if not recorded or given is None or given.sha256 == recorded or given.file != entry.get("file", ""):
+    known, given = [entry for entry in _entries(run) if entry.get("sha256")], _source_given(source.model)
+    if not known or given is None or given.file != known[-1].get("file", ""):
         return ""
-    text = run.path / CODE / entry.get("text", "model.py")
+    if given.sha256 in [entry["sha256"] for entry in known]:
+        return ""
+    text = run.path / CODE / known[-1].get("text", "model.py")
     return f"{given.file or 'the model'} has another source than the run was trained with, see {text}"
 
 

@@ -92,7 +92,7 @@ def branch_with(
     refuse_occupied(out, options.force)
     if real_path(out) == real_path(run.path):
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")
-    run, _ = playing(run, options.code, changed=options.code_changed, all_=False)
+    run, _ = playing(run, options.code, changed=options.code_changed, all_=False, rounds=[round])
     config = branched_config(run, round, changes)
     if options.code:
         refuse_unneeded(options.code, config.tables(), f"the branch of {run.path}")
@@ -115,7 +115,7 @@ def branch_with(
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, federation.facts), out)
     say_memory_of(config, federation.facts)
-    code, texts, others = branched_entries(run, config.tables())
+    code, texts, others = branched_entries(run, round, config.tables())
     info = {
         **{key: value for key, value in run.info.items() if key not in ("format", "version", "code")},
         **made_with(config, compute),

@@ -14,6 +14,7 @@ from ...checkpoints.runs.run import visible_rounds
 from ...results import plain
 from ..config.recipes import Tables
 from ..settings.values import format_value
+from ..user_code.kept_source import sources_in
 from .plan import Plan, PlannedRun
 from .schedule import RUNS
 
@@ -48,9 +49,9 @@ def _refuse_other(run: Run, planned: PlannedRun) -> None:
     Raises:
         FedscopeError: names the first of them.
     """
-    for entry in run.info.get("code", []):
-        name = f"{entry['kind']}={entry['name']}"
-        if planned.code.get(name) and entry.get("sha256", "") != planned.code[name]:
+    for (kind, own), sources in sources_in(run).items():
+        name = f"{kind}={own}"
+        if planned.code.get(name) and any(entry.get("sha256", "") != planned.code[name] for entry in sources):
             raise FedscopeError(
                 f"{run.path} was trained with another source of {name.replace('=', ' ', 1)} than the sweep began with; "
                 "move it elsewhere, restore the source, and it is trained again"

@@ -6,25 +6,36 @@ from collections.abc import Iterator, Sequence
 
 from ...checkpoints import Run
 from ...checkpoints.io.errors import list_few
+from ..user_code.different_sources import sources_of
+from ..user_code.kept_source import sources_in
 
 
 def code_notes(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield a note for each package that gave a method, and for each name whose source is not the same in all runs."""
+    """Yield a note for each package that gave a method, for each name whose source is not the same in all rounds of all
+    runs, and for each run whose source was changed on its way."""
     packages: dict[tuple[str, str], set[str]] = {}
     sources: dict[tuple[str, str], dict[str, list[str]]] = {}
+    changes: list[str] = []
     for run in runs:
-        for entry in run.info.get("code", []):
-            place = (entry["kind"], entry["name"])
-            if ":" not in entry["name"] and entry.get("distribution"):
-                packages.setdefault(place, set()).add(f"{entry['distribution']} {entry.get('version', '')}".strip())
-            if entry.get("sha256"):
-                sources.setdefault(place, {}).setdefault(entry["sha256"], []).append(run.name)
+        for (kind, name), entries in sources_in(run).items():
+            for entry in entries:
+                if ":" not in name and entry.get("distribution"):
+                    said = f"{entry['distribution']} {entry.get('version', '')}".strip()
+                    packages.setdefault((kind, name), set()).add(said)
+        for (kind, name), own in sources_of(run).items():
+            for digest in dict.fromkeys(digest for _, digest in own if digest):
+                sources.setdefault((kind, name), {}).setdefault(digest, []).append(run.name)
+            if later := [after for after, _ in own[1:]]:
+                changes.append(
+                    f"{run.name}: the source of the {kind} {name} was changed after round {list_few(later, 3)}"
+                )
     for (_, name), of in packages.items():
         yield f"{name} is of the package {' and '.join(sorted(of))}"
-    for (kind, name), by_sum in sources.items():
-        if len(by_sum) > 1:
-            others = [own for owners in list(by_sum.values())[1:] for own in owners]
+    for (kind, name), by_source in sources.items():
+        if len(by_source) > 1:
+            others = dict.fromkeys(own for owners in list(by_source.values())[1:] for own in owners)
             yield (
-                f"the {kind} {name} has {len(by_sum)} different sources in these runs ({list_few(others, 3)}): they "
+                f"the {kind} {name} has {len(by_source)} different sources in these runs ({list_few(others, 3)}): they "
                 "are not one method"
             )
+    yield from changes

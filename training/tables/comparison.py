@@ -35,6 +35,7 @@ from .notes import (
     notes_on_short_runs,
     refuse_other_data,
 )
+from .source_rows import apart_by_source
 from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
 from .table_runs import Gathered, TableRun, gather
@@ -276,6 +277,7 @@ def table(
         )
     given = [runs] if isinstance(runs, Run | Sweep | Path | str | Round) else list(runs)
     gathered = gather(given)
+    gathered = replace(gathered, entries=apart_by_source(gathered.entries))
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))
     by_data = "data.name" in gathered.varied or "data.name" in (*rows, *columns)
     if not by_data:  # before the data become columns by themselves

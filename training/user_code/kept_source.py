@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, regular, write_durably
+from ...checkpoints.io.errors import spans
 from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.io.warn_user import warn_user
@@ -45,30 +47,46 @@ def entries_of(tables: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[st
 
 
 def branched_entries(
-    run: Run, tables: Mapping[str, Any]
+    run: Run, round: int, tables: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], dict[str, str], list[dict[str, Any]]]:
     """Return the same for a branch: of its own configuration, and of the rounds that it takes over from a run.
 
+    Args:
+        round: the last that it takes over.
+
     Returns:
-        Also the entries, with their texts as ``source``, of code that has another source now than in these rounds.
+        Also the entries, with their texts as ``source``, of code whose source was changed in these rounds, with
+        ``after``, and of code that has another one now than in the last of them.
     """
     entries, texts = entries_of(tables)
     own = {(entry["kind"], entry["name"]): entry for entry in entries}
     others: list[dict[str, Any]] = []
-    for entry in entries_in(run):
-        now = own.get((entry["kind"], entry["name"]))
-        if now is not None and now.get("sha256") == entry.get("sha256"):
+    for key, (first, *later) in sources_in(run, round).items():
+        now = own.get(key)
+        same = now is not None and now.get("sha256") == (later or [first])[-1].get("sha256")
+        if same and not later:
             continue
         if now is not None:
             entries.remove(now)
-            others.append({**now, "source": texts.pop(now.get("text", ""), "")})
-        kept = run.path / CODE / entry.get("text", "")
-        name = f"{entry['kind']}-before-{len(texts)}.py"
-        # a file of somebody else's may be a link, or of any size
-        if entry.get("text") and kept.is_file() and not kept.is_symlink() and kept.stat().st_size <= 4 * LONGEST:
-            texts[name] = regular(kept, "a source that a run keeps").read_text(encoding="utf-8", errors="replace")
-        entries.append({**entry, "text": name} if name in texts else entry)
+            source = texts.pop(now.get("text", ""), "")
+        name, text = f"{first['kind']}-before-{len(texts)}.py", kept_text(run, first)
+        if text is not None:
+            texts[name] = text
+        entry = {said: value for said, value in first.items() if said != "after"}
+        entries.append(entry if text is None else {**entry, "text": name})
+        others += [{**change, "source": kept_text(run, change) or ""} for change in later]
+        if now is not None and not same:
+            others.append({**now, "source": source})
     return entries, texts, others
+
+
+def kept_text(run: Run, entry: Mapping[str, Any]) -> str | None:
+    """Read the text of a source that a run keeps; None where it has none. A file of somebody else's may be a link, or
+    of any size."""
+    kept = run.path / CODE / entry.get("text", "")
+    if not entry.get("text") or kept.is_symlink() or not kept.is_file() or kept.stat().st_size > 4 * LONGEST:
+        return None
+    return regular(kept, "a source that a run keeps").read_text(encoding="utf-8", errors="replace")
 
 
 def _source_of(kind: str, value: Any) -> CodeSource | None:
@@ -111,7 +129,9 @@ def write_texts(folder: Path, texts: Mapping[str, str]) -> None:
             temporary.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
 
 
-def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True) -> tuple[Run, list[dict[str, Any]]]:
+def playing(
+    run: Run, given: Given, *, changed: bool = False, all_: bool = True, rounds: Collection[int] | None = None
+) -> tuple[Run, list[dict[str, Any]]]:
     """Return a run whose methods can be run: with the code that was given, and that of installed packages.
 
     This and :func:`code_named` alone import anything for a run: they are called by what trains, replays or aggregates
@@ -120,6 +140,7 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
     Args:
         changed: whether another source than the recorded one is taken.
         all_: whether all code that the run names is needed; else what is not given stays a placeholder.
+        rounds: whose sources count; None: those that the run goes on with.
 
     Returns:
         The run, and entries of the sources that are others now, as :func:`say_changed` writes them.
@@ -143,7 +164,7 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
                 other = kind.name if kind.name == "optimiser" else ""
                 raise FedscopeError(f"{run.path}: {needs_code(kind.section, str(value), other)}")
             code[f"{kind.name}={value}"] = found
-            if _is_another(run, kind.name, str(value), found, changed=changed):
+            if _is_another(run, kind.name, str(value), found, changed=changed, rounds=rounds):
                 said = {"kind": kind.name, "name": str(value), **found.source.said()}
                 others.append({**said, "source": found.source.text})
     if code:
@@ -152,11 +173,13 @@ def playing(run: Run, given: Given, *, changed: bool = False, all_: bool = True)
     return run, others
 
 
-def code_named(run: Run, kind: Kind, name: str, given: Given, *, changed: bool = False) -> OwnCode | None:
+def code_named(
+    run: Run, kind: Kind, name: str, given: Given, *, changed: bool = False, rounds: Collection[int] | None = None
+) -> OwnCode | None:
     """Return the code of one setting of a run, of those given and of installed packages; None of what is fedscope's.
 
     Args:
-        name: as the run's configuration has it; changed: as for :func:`playing`.
+        name: as the run's configuration has it; changed, rounds: as for :func:`playing`.
 
     Raises:
         FedscopeError: code that was not given (says how it is); another source than the run has recorded.
@@ -166,34 +189,58 @@ def code_named(run: Run, kind: Kind, name: str, given: Given, *, changed: bool =
     found = _found(kind.name, name, given)
     if found is None:
         raise FedscopeError(f"{run.path}: {needs_code(kind.section, name)}")
-    _is_another(run, kind.name, name, found, changed=changed)
+    _is_another(run, kind.name, name, found, changed=changed, rounds=rounds)
     return found
 
 
-def _is_another(run: Run, kind: str, name: str, found: OwnCode, *, changed: bool) -> bool:
+def _is_another(
+    run: Run, kind: str, name: str, found: OwnCode, *, changed: bool, rounds: Collection[int] | None
+) -> bool:
     """Check whether code has another source than a run was trained with, as far as the run says.
 
     Raises:
         FedscopeError: it has, and nobody said that this is meant.
     """
-    entry = {(one["kind"], one["name"]): one for one in entries_in(run)}.get((kind, name), {})
     _warn_of_edited(kind, name, found.source)
-    recorded = entry.get("sha256", "")
-    if not recorded or found.source.sha256 == recorded:
-        return False
-    if not changed:
-        raise FedscopeError(_another_source(run, kind, name, entry, found))
-    return True
+    return _is_other(run, kind, name, found, changed=changed, rounds=rounds)
 
 
-def other_sources(run: Run, given: Given, *, changed: bool = False) -> dict[str, str]:
+def refuse_other_source(run: Run, round: int) -> None:
+    """Refuse to replay a round by code that has another source than it was made with: of a run whose source was changed
+    on its way, one source is not that of all rounds.
+
+    Args:
+        run: with its code, as :func:`playing` returns it.
+
+    Raises:
+        FedscopeError: names the code, and the rounds that it has made.
+    """
+    for key, found in run.code.items():
+        kind, _, name = key.partition("=")
+        _is_other(run, kind, name, found, changed=False, rounds=[round])
+
+
+def _is_other(run: Run, kind: str, name: str, found: OwnCode, *, changed: bool, rounds: Collection[int] | None) -> bool:
+    numbers: list[float] = [inf] if rounds is None else [*sorted(rounds)]
+    kept = {number: _source_at(run, kind, name, number) for number in numbers}
+    own = found.source.sha256
+    others = {number: entry for number, entry in kept.items() if (entry.get("sha256") or own) != own}
+    if others and not changed:
+        raise FedscopeError(_another_source(run, kind, name, found, others, replayed=rounds is not None))
+    return bool(others)
+
+
+def other_sources(
+    run: Run, given: Given, *, changed: bool = False, rounds: Collection[int] | None = None
+) -> dict[str, str]:
     """Return the SHA-256 of the code of clients and all that they train with that is not what a run was trained with,
     by kind and name; of a run that does not say its code's, of all of it. A server has no part in replays.
 
     Args:
         changed: as for :func:`playing`; only with it packages are imported, which another source is taken of.
+        rounds: as for :func:`playing`.
     """
-    known = {(entry["kind"], entry["name"]): entry.get("sha256", "") for entry in entries_in(run)}
+    numbers: list[float] = [inf] if rounds is None else [*sorted(rounds)]
     others: dict[str, str] = {}
     for tables in _configs_of(run):
         for kind, value in named_in(tables):
@@ -201,7 +248,9 @@ def other_sources(run: Run, given: Given, *, changed: bool = False) -> dict[str,
                 continue
             key, name = f"{kind.name}={value}", str(value)
             found = _found(kind.name, value, given) if changed else given.get(key, given.get(kind.name))
-            if found is not None and found.source.sha256 != known.get((kind.name, name), ""):
+            if found is None:
+                continue
+            if any(found.source.sha256 != _source_at(run, kind.name, name, t).get("sha256", "") for t in numbers):
                 others[key] = found.source.sha256
     return others
 
@@ -247,24 +296,52 @@ def _found(kind: str, value: Any, given: Given) -> OwnCode | None:
     return thing if isinstance(thing, OwnCode) else OwnCode.of(str(value), thing)
 
 
-def _another_source(run: Run, kind: str, name: str, entry: Mapping[str, str], found: OwnCode) -> str:
-    kept = run.path / CODE / entry.get("text", f"{kind}.py")
+def _another_source(
+    run: Run, kind: str, name: str, found: OwnCode, others: Mapping[float, Mapping[str, Any]], *, replayed: bool
+) -> str:
+    """Describe that code is not what made some rounds: of a run whose source was changed, which these are.
+
+    Args:
+        others: their entries; replayed: whether the run itself does not go on.
+    """
+    entry = next(iter(others.values()))
+    kept = run.path / CODE / (entry.get("text") or f"{kind}.py")
     package = f"{entry['distribution']} {entry.get('version', '')} then; " if entry.get("distribution") else ""
+    who, instead = "the run was", ""
+    if replayed and len(sources_in(run).get((kind, name), [])) > 1:
+        alike = [t for t, one in others.items() if one is entry or one.get("sha256") == entry.get("sha256")]
+        who = f"round{'s' if len(alike) > 1 else ''} {spans(map(int, alike))} {'were' if len(alike) > 1 else 'was'}"
+        its = [t for t in run.rounds if _source_at(run, kind, name, t).get("sha256") == found.source.sha256]
+        instead = f", take the rounds that it has made ({spans(its)})" if its else ""
+    says = "what is made says so" if replayed else "the run says from which round on"
     return (
-        f"{run.path}: {kind} {name} has another source than the run was trained with ({package}sha256 "
-        f"{found.source.sha256[:12] or 'unknown'}..., the run has {entry['sha256'][:12]}..., see {kept}); restore it, "
-        "or give --code-changed, and the run says from which round on"
+        f"{run.path}: {kind} {name} has another source than {who} trained with ({package}sha256 "
+        f"{found.source.sha256[:12] or 'unknown'}..., the run has {entry['sha256'][:12]}..., see {kept}); restore it"
+        f"{instead}, or give --code-changed, and {says}"
     )
 
 
-def entries_in(run: Run) -> list[dict[str, str]]:
-    """Return what a run keeps of code; where its source was changed later, what it went on with."""
-    entries: list[dict[str, str]] = [dict(entry) for entry in run.info.get("code", [])]
-    for change in changes_of(run):
-        for entry in entries:
-            if (entry["kind"], entry["name"]) == (change["kind"], change["name"]):
-                entry.update({"sha256": change.get("sha256", ""), "text": change.get("text", "")})
-    return entries
+def _source_at(run: Run, kind: str, name: str, round: float) -> Mapping[str, Any]:
+    """Return what a run keeps of the code that made a round; nothing where it does not say."""
+    return sources_in(run, round).get((kind, name), [{}])[-1]
+
+
+def sources_in(run: Run, upto: float = inf) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return what a run keeps of the code that made its rounds, by kind and name: an entry for each source, the oldest
+    first, with ``after``, the last round before it.
+
+    Args:
+        upto: the last round that counts; by default also what the run goes on with counts.
+    """
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for entry in (*({"after": 0, **one} for one in run.info.get("code", [])), *changes_of(run)):
+        own = found.setdefault((entry["kind"], entry["name"]), [])
+        if own and entry["after"] >= upto:
+            continue
+        while own and own[-1]["after"] >= entry["after"]:
+            own.pop()  # it has made no round
+        own.append(entry)
+    return found
 
 
 def changes_of(run: Run) -> list[dict[str, Any]]:
@@ -291,7 +368,8 @@ def changes_of(run: Run) -> list[dict[str, Any]]:
 
 
 def say_changed(run: Run, others: Iterable[Mapping[str, Any]]) -> None:
-    """Write down that a run goes on with other sources, after its last round.
+    """Write down that a run goes on with other sources, after its last round; of those that say ``after``, which they
+    did in its history, after that.
 
     Raises:
         FedscopeError: something else lies there.
@@ -300,7 +378,10 @@ def say_changed(run: Run, others: Iterable[Mapping[str, Any]]) -> None:
     texts: dict[str, str] = {}
     said = changes_of(run)
     for other in others:
-        text = f"{other['kind']}@{after + 1}.py"
+        begins = other.get("after", after) + 1
+        text = f"{other['kind']}@{begins}.py"
+        if text in texts:  # two of one kind
+            text = f"{other['kind']}@{begins}-{len(texts)}.py"
         texts[text] = other["source"]
         said.append({"after": after, **{key: other[key] for key in other if key != "source"}, "text": text})
     if not texts:

@@ -15,7 +15,10 @@ from torch import nn
 import fedscope
 from fedscope import Run
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.training.import_string import ImportString
 from fedscope.training.inputs.trained_network import _WARNED
+from fedscope.training.settings.code_source import source_of
+from fedscope.training.user_code.kept_source import say_changed
 
 NETS = """
 import torch
@@ -143,6 +146,17 @@ def test_an_edit_that_changes_no_number_is_one_note(run: Path) -> None:
         after = fedscope.wima(run, model="ownnets:Net", **CALL)
     assert len(said) == 1
     assert after.rows() == before.rows()
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_source_that_the_run_went_on_with_is_its_own(run: Path) -> None:
+    edit("torch.relu", "torch.tanh")
+    forget("ownnets")
+    source = source_of(ImportString.parse("model=", "ownnets:Net").found())
+    changed = {"kind": "model", "name": "ownnets:Net", **source.said(), "source": source.text}
+    say_changed(Run.open(run), [changed])
+    (run / "metrics.csv").unlink()
+    assert "recorded_numbers" not in fedscope.wima(run, model="ownnets:Net", **CALL).attrs
 
 
 def test_where_nothing_was_recorded_another_source_is_said(run: Path) -> None:
