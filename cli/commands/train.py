@@ -182,7 +182,8 @@ def command(
     from ...training.loop.options import TrainOptions
     from ...training.user_code.typed import typed_method, typed_tables
 
-    typed = replace(typed, method=canonical_method(typed_method(typed.method)) if typed.method else None)
+    method = canonical_method(typed_method(typed.method, given=course.code)) if typed.method else None
+    typed = replace(typed, method=method)
     flags, own = _own_task(flags)
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     cluster = course.cluster
@@ -219,7 +220,7 @@ def command(
             raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
         changes = merge(
             preset(typed.method) if typed.method else {},
-            *(typed_tables(read_assignments(texts)) for texts in (given, typed.assignments)),
+            *(typed_tables(read_assignments(texts), course.code) for texts in (given, typed.assignments)),
         )
         with _with_profile(times, course.profile):
             run = _branch_run(from_, typed.method, changes, out, how)
@@ -283,7 +284,7 @@ def _start_run(
     if how.code_changed:
         raise FedscopeError("--code-changed is for a run that goes on; give it with --resume or --from")
     setup = Setup(typed.recipe or "", stored, typed.scale)
-    layers = [typed_tables(read_assignments(texts)) for texts in (given, typed.assignments)]
+    layers = [typed_tables(read_assignments(texts), how.code) for texts in (given, typed.assignments)]
     try:
         resolved = setup.config(typed.method, *layers)
     except FedscopeError as error:
