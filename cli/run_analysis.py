@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
-from ..analysis.runs import METRICS, is_same_run
+from ..analysis.runs import METRICS, has_grown, is_same_run
 from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
@@ -262,6 +262,14 @@ def _find_results(
         kept = found[-1].attrs
         grown = {key for key in part.kind.grows if None not in (kept.get(key), asked.get(key))}
         changed = [key for key in _changed_settings(kept, asked) if key not in grown]
+        of_now = output.out is None and {"run", METRICS} >= {
+            *changed
+        }  # under the default name, and of no other setting
+        if changed and of_now and has_grown(kept.get("run"), asked.get("run")):
+            if not quiet:
+                up_to = differences(kept, asked, changed)
+                say(f"fedscope: {file} held this result of {up_to}; it is replaced", err=True)
+            return None
         if changed:
             what = differences(found[-1].attrs, asked, changed)
             raise FedscopeError(f"{file} holds another result, of {what}; give another --out, or --force to replace it")

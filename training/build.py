@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,14 @@ from .models.base import Architecture
 from .models.custom import Factory, OwnModel
 from .models.pretrained import PretrainedFolder, is_pretrained
 from .rng import generator
+from .settings.code_kinds import KINDS
 from .settings.code_source import CodeSource
 from .settings.entry_points import installed
 from .settings.own_code import OwnCode
 from .settings.registry import find, method_name, names
 from .tasks import recorded_task, task_of_data
 from .user_code.provided_code import with_code, with_given
+from .user_code.resolve import handed_code
 
 #: a model is held so often at least, trained or measured: the module, its weights as they are read, a worker's copy
 HELD = 3
@@ -273,11 +276,12 @@ def config_of(run: Run) -> Config:
         raise FedscopeError(f"{run.path / 'config.toml'}: {error}") from None
 
 
-def data_of(run: Run, task: Task | None = None) -> Dataset:
+def data_of(run: Run, task: Task | None = None, given: Any = None) -> Dataset:
     """Return the data set that a run was trained on, verified.
 
     Args:
         task: what is measured on it; by default what the run has learnt.
+        given: where it is now, ``npz:PATH``, or the arrays themselves; by default where the run says that it was.
 
     Raises:
         FedscopeError: it is gone, it is code of the user's own, or its arrays are not those that the run saw; the run's
@@ -286,8 +290,9 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
     recorded: dict[str, Any] = run.info.get("data", {})
     if not {"name", "sha256"} <= recorded.keys():
         raise FedscopeError(f"{run.path} does not say on which data it was trained")
-    name = with_given(run.code, "data", recorded["name"])
-    if not isinstance(name, OwnCode) and is_own_data(name):  # a run's files never say what code is run
+    name = with_given(run.code, "data", recorded["name"]) if given is None else _named(given)
+    # a run's files never say what code is run
+    if given is None and not isinstance(name, OwnCode) and is_own_data(name):
         raise FedscopeError(
             f"{run.path}: its data {name} come from your own code, which is never loaded from a run; "
             f"give --data, or to train or replay --code {quoted(f'data={name}')}"
@@ -296,6 +301,12 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
     if recorded.get("held_out") and not len(data.y_train):
         data = hold_out(data)
     if data.sha256 != recorded["sha256"]:
+        if given is not None:
+            raise FedscopeError(
+                f"--data {name} is not the data that {run.path} was trained on (sha256 {data.sha256[:12]}..., the run "
+                f"saw {recorded['sha256'][:12]}...); give those of {recorded['name']}, wherever they lie now, or train "
+                "a new run"
+            )
         if isinstance(name, OwnCode):
             drawn = "" if name.startswith("python:") else ", and where a function draws them, seed it"
             raise FedscopeError(
@@ -309,6 +320,13 @@ def data_of(run: Run, task: Task | None = None) -> Dataset:
     if (run.config or {}).get("data", {}).get("pool"):
         return with_client_test_parts(pool_splits(data), partition_of(run))
     return data
+
+
+def _named(given: Any) -> str:
+    """Name data as a configuration does; objects come with their name."""
+    if isinstance(given, str | PathLike):
+        return given if isinstance(given, OwnCode) else str(spell_data(fspath(given)))
+    return handed_code(KINDS["data"], given, "data=")[0]
 
 
 def learnt_by(run: Run) -> Task:

@@ -182,7 +182,8 @@ def command(
     from ...training.loop.options import TrainOptions
     from ...training.user_code.typed import typed_method, typed_tables
 
-    typed = replace(typed, method=canonical_method(typed_method(typed.method)) if typed.method else None)
+    method = canonical_method(typed_method(typed.method, given=course.code)) if typed.method else None
+    typed = replace(typed, method=method)
     flags, own = _own_task(flags)
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     cluster = course.cluster
@@ -200,13 +201,14 @@ def command(
         code_changed=course.code_changed,
     )
     if resume is not None:
-        how = replace(how, device=flags["run__device"])
-        apart = ("run.device=", "model.task=") if own is not None else ("run.device=",)
+        how = replace(how, device=flags["run__device"], data=_place_of_data(flags))
+        apart = ("run.device=", "data.name=", *(["model.task="] if own is not None else []))
         given = [text for text in given if not text.startswith(apart)]
         if any((*vars(typed).values(), given, out, course.force, from_, download)):
             raise FedscopeError(
                 f"--resume {resume} goes on with the settings that the run has; give it alone, or with --keep-going, "
-                f"--engine ray, --device, --until, --code or --profile{_train_longer(resume, flags['run__rounds'])}"
+                "--engine ray, --device, --data, --until, --code or --profile"
+                f"{_train_longer(resume, flags['run__rounds'])}"
             )
         run = _resume_run(resume, how, course.profile)
     elif from_ is not None:
@@ -217,9 +219,11 @@ def command(
             )
         if download:
             raise FedscopeError(f"--from {from_} goes on with that run's data; leave --download out")
+        how = replace(how, data=_place_of_data(flags))
+        given = [text for text in given if not text.startswith("data.name=")]
         changes = merge(
             preset(typed.method) if typed.method else {},
-            *(typed_tables(read_assignments(texts)) for texts in (given, typed.assignments)),
+            *(typed_tables(read_assignments(texts), course.code) for texts in (given, typed.assignments)),
         )
         with _with_profile(times, course.profile):
             run = _branch_run(from_, typed.method, changes, out, how)
@@ -249,6 +253,26 @@ def _own_task(flags: Mapping[str, str | None]) -> tuple[dict[str, str | None], s
     if own is None or not is_call(own):
         return dict(flags), None
     return {**flags, place: ImportString.parse(flag, own).importable}, own
+
+
+def _place_of_data(flags: Mapping[str, str | None]) -> str | None:
+    """Return where the data of a run lie that goes on, if that was typed.
+
+    Raises:
+        FedscopeError: code of one's own, which is given like all of it.
+    """
+    from ...checkpoints import FedscopeError
+    from ...checkpoints.io.shell_words import quoted
+    from ...training.settings.code_kinds import KINDS
+    from ...training.user_code.provided_code import names_code
+
+    typed = flags["data__name"]
+    if typed is not None and names_code(KINDS["data"], typed):
+        raise FedscopeError(
+            f"--data {typed} is code of your own, and a run that goes on takes it otherwise; give --code "
+            f"{quoted(f'data={typed}')}"
+        )
+    return typed
 
 
 def _say_overridden(given: Sequence[str], assignments: Sequence[str]) -> None:
@@ -283,7 +307,7 @@ def _start_run(
     if how.code_changed:
         raise FedscopeError("--code-changed is for a run that goes on; give it with --resume or --from")
     setup = Setup(typed.recipe or "", stored, typed.scale)
-    layers = [typed_tables(read_assignments(texts)) for texts in (given, typed.assignments)]
+    layers = [typed_tables(read_assignments(texts), how.code) for texts in (given, typed.assignments)]
     try:
         resolved = setup.config(typed.method, *layers)
     except FedscopeError as error:
@@ -304,7 +328,7 @@ def _resume_run(path: Path, how: TrainOptions, trace: Path | None) -> Run:
     from ...training.loop.train import resume_with
     from ..progress import TrainingWatcher
 
-    with TrainingWatcher(str(path)) as watcher, _resumable(path), _with_profile(how.profile, trace):
+    with TrainingWatcher(str(path)) as watcher, _resumable(path, how.data), _with_profile(how.profile, trace):
         return resume_with(path, replace(how, watcher=watcher))
 
 
@@ -335,20 +359,21 @@ def _branch_run(
     target = out or beside / f"{short_name(method or config.title())}-from-{run.name}-{number}"
     for note in branch_notes(run, number, config):
         say(f"fedscope: {note}", err=True)
-    with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target):
+    with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target, how.data):
         return branch_with(run, number, changes, target, replace(how, watcher=watcher))
 
 
 @contextmanager
-def _resumable(path: Path) -> Iterator[None]:
-    """Say at Ctrl-C how a run goes on."""
+def _resumable(path: Path, data: str | None = None) -> Iterator[None]:
+    """Say at Ctrl-C how a run goes on, whose data may lie elsewhere by now."""
     try:
         yield
     except KeyboardInterrupt:
         if (path / "run.json").exists():
             from ...checkpoints.io.shell_words import command_line
 
-            say(f"fedscope: go on with: {command_line('train', '--resume', path)}", err=True)
+            place = () if data is None else ("--data", data)
+            say(f"fedscope: go on with: {command_line('train', '--resume', path, *place)}", err=True)
         raise
 
 

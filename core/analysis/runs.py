@@ -259,6 +259,25 @@ def is_same_run(kept: Any, asked: Any) -> bool:
     return _placeless(kept) == _placeless(asked) and not other_rounds(kept, asked)
 
 
+def has_grown(kept: Any, asked: Any) -> bool:
+    """Check whether lists of :func:`identity` s are of the same runs, which have gone on since; only of those that say
+    their last round, ``rounds``, it is known.
+
+    >>> run = {"path": "g/x", "created": "then", "rounds": 3}
+    >>> has_grown([run], [{**run, "rounds": 8}]), has_grown([run], [run]), has_grown([run], [{**run, "rounds": 2}])
+    (True, False, False)
+    >>> has_grown([run], [{**run, "created": "now", "rounds": 8}])
+    False
+    """
+    if not (isinstance(kept, list) and isinstance(asked, list) and len(kept) == len(asked)):
+        return False
+    for before, now in zip(kept, asked, strict=True):
+        told = all(isinstance(one.get("rounds"), int) and one.get("created") for one in (before, now))
+        if not told or before["rounds"] > now["rounds"] or not is_same_run({**before, "rounds": now["rounds"]}, now):
+            return False
+    return any(before["rounds"] < now["rounds"] for before, now in zip(kept, asked, strict=True))
+
+
 def split_seals(said: Any) -> tuple[Any, dict[str, str]]:
     """Return an :func:`identity`, or a list of them, without the rounds, and the seals of these by ``NAME@ROUND``."""
     if isinstance(said, list):

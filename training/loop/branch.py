@@ -47,6 +47,7 @@ def branch(
     workers: int | None = None,
     engine: str | None = None,
     task: Any = None,
+    data: Any = None,
     until: int | None = None,
     profile: Profile | None = None,
     code: Mapping[str, Any] | None = None,
@@ -60,6 +61,7 @@ def branch(
     Args:
         changes: nested tables laid over the run's configuration; methods may be objects.
         task: the run's, where it is code of the user's own.
+        data: where its data lie by now, as in :func:`fedscope.training.resume`.
         engine, until, profile: as in :func:`fedscope.training.train`.
         code, code_changed: as in :func:`fedscope.training.resume`, of methods that stay.
 
@@ -80,6 +82,7 @@ def branch(
         profile=profile,
         code=own,
         code_changed=code_changed,
+        data=data,
     )
     return branch_with(run, round, handed_tables(changes), out, options)
 
@@ -99,7 +102,7 @@ def branch_with(
     refuse_until(options.until, round)
     learnt = trained_task(config, options.task, str(run.path))
     refuse_without_classes(config, learnt)
-    data, module = data_of(run, learnt), module_of(run)
+    data, module = data_of(run, learnt, options.data), module_of(run)
     config, compute = resolve_device(config, options.workers, config.data.name, options.engine)
     split = partition_of(run)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
@@ -165,9 +168,12 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
             {*old, *new}, key=lambda key: (key != "name", key)
         ):  # what depends on the name comes after it
             if old.get(key) != new.get(key):
+                moved = (
+                    ", or give --data if the same data lie elsewhere now" if key == "name" and section == "data" else ""
+                )
                 raise FedscopeError(
                     f"{section}.{key} = {new.get(key)!r} differs from {old.get(key)!r} of {run.path}: a branch keeps "
-                    "its history's data and model; train a new run instead"
+                    f"its history's data and model; train a new run instead{moved}"
                 )
     if config.run.rounds <= round:
         raise FedscopeError(

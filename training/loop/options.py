@@ -28,6 +28,7 @@ class TrainOptions:
         profile: where the rounds' times are left.
         code: of the user's own that a run names, by kind; code_changed: whether it may be another than the run's.
         device: on which a run goes on, of the kind that it has; None for the same.
+        data: where the data lie that a run was trained on; None for where it says.
     """
 
     force: bool = False
@@ -41,3 +42,4 @@ class TrainOptions:
     code: Given = field(default_factory=dict)
     code_changed: bool = False
     device: str | None = None
+    data: Any = None

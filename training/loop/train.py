@@ -255,6 +255,7 @@ def resume(
     workers: int | None = None,
     engine: str | None = None,
     task: Any = None,
+    data: Any = None,
     device: str | None = None,
     until: int | None = None,
     profile: Profile | None = None,
@@ -267,6 +268,8 @@ def resume(
 
     Args:
         task: the run's, where it is code of the user's own; see :func:`train`.
+        data: where the run's data lie by now, ``npz:PATH``, or the arrays themselves; they are compared with the sum
+            that the run keeps, and it keeps the name that it has.
         device: another one of the kind that the run was trained on, ``cuda:1`` for ``cuda:0``.
         engine, until, profile: as in :func:`train`; on a cluster or not, whatever it was before.
         code: of the user's own that the run names, by kind, ``{"server": FedX}``: a run's files only name it, and
@@ -296,6 +299,7 @@ def resume(
         code=own,
         code_changed=code_changed,
         device=device,
+        data=data,
     )
     return resume_with(path, options)
 
@@ -310,7 +314,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
         raise FedscopeError(_why_over(run, config))
     refuse_until(options.until, run.rounds[-1] if run.rounds else 0)
     split = partition_of(run)
-    data = data_of(run, trained_task(config, options.task, str(run.path)))
+    data = data_of(run, trained_task(config, options.task, str(run.path)), options.data)
     module = module_of(run)
     refuse_two_types(config.model.name, module)
     refuse_hooks(module, config.model.name, cluster=options.engine is not None)

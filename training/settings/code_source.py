@@ -26,7 +26,7 @@ class CodeSource:
     Attributes:
         text: of its file; of what a program or a notebook defines, its own lines; "" where Python does not know it.
         sha256: of the text's UTF-8 bytes; "" where there is none.
-        file: the file's name, without its folder.
+        file: the file's name, without its folder; path: with it, as it was imported.
         distribution, version: of the package that it was installed with; "" for a file of one's own.
         edited: whether the file says something else than the code that was imported from it.
     """
@@ -37,6 +37,7 @@ class CodeSource:
     distribution: str = ""
     version: str = ""
     edited: bool = False
+    path: str = ""
 
     def said(self) -> dict[str, str]:
         """As a run keeps it beside the text."""
@@ -53,12 +54,23 @@ def source_of(thing: Any) -> CodeSource:
     """
     code = _code_of(thing)
     module = getattr(code, "__module__", None) or ""
-    text, file = _text_of(code, module)
+    text, path = _text_of(code, module)
+    file = Path(path).name
     distribution, version = _distribution_of(module.partition(".")[0])
     edited = bool(file) and not distribution and is_edited(code, sys.modules[module], text)
-    text = text[:LONGEST]
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else ""
-    return CodeSource(text, digest, file, distribution, version, edited)
+    return CodeSource(text[:LONGEST], _digest_of(text), file, distribution, version, edited, path)
+
+
+def digest_now(path: str) -> str:
+    """Return the SHA-256 of a source as its file says it now; "" where it is gone, or no text."""
+    try:
+        return _digest_of(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text[:LONGEST].encode("utf-8", "surrogatepass")).hexdigest() if text else ""
 
 
 def _code_of(thing: Any) -> Any:
@@ -74,7 +86,7 @@ def _text_of(code: Any, module: str) -> tuple[str, str]:
         if module == _PROGRAM or module not in sys.modules:
             return inspect.getsource(code), ""
         path = inspect.getsourcefile(sys.modules[module])
-        return ("", "") if path is None else (Path(path).read_text(encoding="utf-8"), Path(path).name)
+        return ("", "") if path is None else (Path(path).read_text(encoding="utf-8"), path)
     except (OSError, TypeError, UnicodeDecodeError):  # built in, or typed into an interpreter
         return "", ""
 

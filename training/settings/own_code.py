@@ -51,7 +51,7 @@ def name_of(thing: Any) -> str:
     return f"{code.__module__}:{name if name.isidentifier() else 'function'}"
 
 
-#: names of classes, which their sources are read for once
+#: names of classes, which their sources are read for once; of those that were given under a file's name, that one
 _CODE: WeakKeyDictionary[type[Any], OwnCode] = WeakKeyDictionary()
 
 
@@ -60,6 +60,19 @@ def code_of(kind: type[Any]) -> OwnCode:
     if kind not in _CODE:
         _CODE[kind] = OwnCode.of(name_of(kind), kind)
     return _CODE[kind]
+
+
+def called_as(code: OwnCode, name: str) -> OwnCode:
+    """Return code under the name that a file has for it; a class is called so from here on.
+
+    >>> from fractions import Fraction
+    >>> called_as(OwnCode.of("fractions:Fraction", Fraction(1, 2)), "mine:Half")
+    'mine:Half'
+    """
+    made = OwnCode.of(name, code.thing, code.source)
+    if isinstance(code.thing, type):
+        _CODE[code.thing] = made
+    return made
 
 
 def short_name(name: str) -> str:

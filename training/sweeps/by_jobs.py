@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...checkpoints import FedscopeError, real_path
@@ -15,7 +15,7 @@ from ..jobs.progress import Progress
 from ..jobs.records import JOBS, JobRecord
 from ..jobs.wait import refuse_live_jobs, wait_for_jobs
 from ..jobs.worker import last_words, wait_until_free
-from .own_code import own_names, refuse_untrusted, without_code
+from .own_code import GivenAs, given_with, refuse_untrusted, source_changed, without_code
 from .plan import Plan, PlannedRun, read_plan
 from .running import make_folders, own_rounds, refuse_strange_logs
 from .schedule import LOGS, RUNS, TrainStep, arguments_of, steps_of
@@ -34,13 +34,13 @@ class RunOfSweep:
     Attributes:
         folder: the sweep's; planned: the run.
         directory: that relative paths begin at.
-        trusted: the code of one's own that was typed or given, by kind and name; the plan's file may name no other.
+        code: of one's own that was typed or given, by kind and name; the plan's file may name no other.
     """
 
     folder: Path
     planned: PlannedRun
     directory: Path | None
-    trusted: frozenset[str] = frozenset()
+    code: Mapping[str, GivenAs] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class RunOfSweep:
     def work(self, do: Do) -> str | None:
         """Train it from where it stands."""
         plan = read_plan(self.folder, checked=False)
-        refuse_untrusted(plan.runs, self.trusted, self.folder)
+        refuse_untrusted(plan.runs, self.code, self.folder)
         trunk = self.planned.after[0] if self.planned.after else ""
         near = {run.name: run for run in plan.runs if self.name in (run.name, (run.after or ("",))[0])}
         near |= {trunk: plan.of(trunk)} if trunk else {}
@@ -101,7 +101,8 @@ class RunOfSweep:
             return
         assert branch.after is not None, "it branches"
         here = done[branch.name] is not None or done[self.name] == branch.after[1]
-        words = arguments_of(TrainStep(branch, branch.after[1] + 1), self.folder, done) if here else None
+        here = here and source_changed(branch, self.code) is None  # which its own job says
+        words = self._words(TrainStep(branch, branch.after[1] + 1), done) if here else None
         if words is not None:
             if done[branch.name] is not None:
                 wait_until_free(self.folder / RUNS / branch.name)
@@ -109,14 +110,19 @@ class RunOfSweep:
         _make_mark(mark)
 
     def _trained(self, step: TrainStep, done: dict[str, int | None], do: Do) -> str | None:
-        words = arguments_of(step, self.folder, done)
+        words = self._words(step, done)
         if words is None:
             return None
+        if (changed := source_changed(self.planned, self.code)) is not None:
+            return changed
         if done[self.name] is not None:
             wait_until_free(self.folder / RUNS / self.name)
         status = do(words, self.log)
         done[self.name] = rounds_of(self.folder, self.planned)
         return last_words(self.log, status) if status and (done[self.name] or 0) < step.last else None
+
+    def _words(self, step: TrainStep, done: Mapping[str, int | None]) -> list[str] | None:
+        return arguments_of(step, self.folder, done, None, self.code)
 
 
 def _make_mark(mark: Path) -> None:
@@ -139,9 +145,9 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, progress: Progress | N
     make_folders(folder, LOGS, RUNS, JOBS)
     refuse_strange_logs(plan, folder)
     directory = Path(str(plan.about["directory"]))
-    trusted = frozenset(name for run in plan.runs for name in own_names(run))  # refused before, where nobody gave it
+    code = given_with(plan)  # all that it names: refused before, where nobody gave it
     specs = [
-        RunOfSweep(folder, without_code(run), directory if directory.is_dir() else None, trusted) for run in plan.runs
+        RunOfSweep(folder, without_code(run), directory if directory.is_dir() else None, code) for run in plan.runs
     ]
     complete = [spec.name for spec in specs if _is_complete(spec)]
     progress.begin(complete)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoints import FedscopeError
+from ...checkpoints import FedscopeError, expand_home, real_path
 from ...checkpoints.io.shell_words import quoted
-from ..import_string import names_a_file
+from ..import_string import ImportString, is_elsewhere, names_a_file
 from ..settings.code_kinds import KINDS, named_in
-from ..settings.own_code import OwnCode
+from ..settings.code_source import digest_now
+from ..settings.own_code import OwnCode, called_as, short_name
 from ..user_code.kept_source import entries_of
 from ..user_code.provided_code import Given, names_code, with_code
 from ..user_code.resolve import handed_code
@@ -83,14 +85,61 @@ def _typed_names(run: PlannedRun) -> Iterator[str]:
             yield next((name for name in own_names(run) if name.partition("=")[2] == text), f"method={text}")
 
 
-def trusted_names(plan: Plan) -> frozenset[str]:
-    """Return what a plan names together with the code: all of a plan that was typed, nothing of one from a file."""
-    return frozenset(
-        f"{kind.name}={value}"
+@dataclass(frozen=True)
+class GivenAs:
+    """Code that a sweep was given, as it gives it to the processes that train.
+
+    Attributes:
+        word: behind ``--code``: ``server=fedx:FedX``, of a file that they would not find
+            ``server=/methods/fedx.py:FedX``.
+        file: that its source is of; "" where there is none.
+    """
+
+    word: str
+    file: str = ""
+
+
+def given_with(plan: Plan) -> dict[str, GivenAs]:
+    """Return what a plan names together with the code: all of a plan that was typed, nothing of one from a file.
+
+    Such code was typed for this very command, so that where it lies is known from that, and from no plan's file.
+    """
+    directory = Path(str(plan.about["directory"]))
+    return {
+        f"{kind.name}={value}": _given_as(kind.name, value, directory)
         for run in plan.runs
         for kind, value in named_in(run.tables)
         if isinstance(value, OwnCode)
-    )
+    }
+
+
+def _given_as(kind: str, code: OwnCode, directory: Path) -> GivenAs:
+    """Say code as a command in the folder of a plan is given it, which looks for modules there and in its Python."""
+    module, _, name = code.partition(":")
+    path = code.source.path
+    if isinstance(code.thing, ImportString) and code.thing.file:  # it may only name what comes from elsewhere
+        path = str(real_path(expand_home(code.thing.file)))
+    there = f"{path}:{name}"
+    package = "." in module or Path(path).stem == "__init__"
+    found = not is_elsewhere(path) or real_path(path) == real_path(directory / f"{module}.py")
+    if not path or package or found or not names_a_file(there):
+        return GivenAs(f"{kind}={code}", code.source.path)
+    called = "" if Path(path).stem == module else f"{code}="
+    return GivenAs(f"{kind}={called}{there}", code.source.path)
+
+
+def source_changed(run: PlannedRun, given: Mapping[str, GivenAs]) -> str | None:
+    """Say that a file with code of a run says something else than when the sweep began, before the run is trained in
+    vain; None where none does."""
+    for name in own_names(run):
+        before, file = run.code.get(name), given[name].file if name in given else ""
+        if not before or not file or (now := digest_now(file)) == before:
+            continue
+        code = name.replace("=", " ", 1)
+        other = f"says another source of {code} than the sweep began with (sha256 {now[:12]}..., not {before[:12]}...)"
+        how = other if now else f"is gone, with {code} that the sweep began with"
+        return f"{file} {how}; restore it, or begin another sweep with another --out"
+    return None
 
 
 def refuse_untrusted(runs: Sequence[PlannedRun], trusted: Collection[str], folder: Any) -> None:
@@ -133,21 +182,44 @@ def with_given_code(plan: Plan, given: Given) -> Plan:
     """
     runs = []
     for run in plan.runs:
-        tables = with_code(run.tables, given)
-        for name, now in code_sums(tables).items():
-            before = run.code.get(name, "")
-            if before and now != before and name in {f"{kind.name}={value}" for kind, value in named_in(tables)}:
+        tables = with_code(run.tables, {**given, **_of_one_source(run, given)})
+        sums = code_sums(tables)
+        for (kind, value), (_, code) in zip(named_in(run.tables), named_in(tables), strict=True):
+            before = run.code.get(f"{kind.name}={value}", "")
+            now = sums.get(f"{kind.name}={code}", before)
+            if before and now != before:
                 raise FedscopeError(
-                    f"{name.replace('=', ' ', 1)} has another source than the sweep began with (sha256 {now[:12]}..., "
+                    f"{kind.name} {code} has another source than the sweep began with (sha256 {now[:12]}..., "
                     f"not {before[:12]}...); restore it, or begin another sweep"
                 )
         runs.append(replace(run, tables=tables))
     return replace(plan, runs=tuple(runs))
 
 
-def code_words(run: PlannedRun) -> list[str]:
+def _of_one_source(run: PlannedRun, given: Given) -> dict[str, OwnCode]:
+    """Of code that was given what has the source of a name in the plan, under that name: of two files of one name it
+    has been that of the one that was met first."""
+    found: dict[str, OwnCode] = {}
+    for kind, value in named_in(run.tables):
+        before = run.code.get(f"{kind.name}={value}")
+        if not before or isinstance(value, OwnCode):
+            continue
+        alike = [
+            code
+            for name, code in given.items()
+            if name.partition("=")[0] == kind.name
+            and code.source.sha256 == before
+            and short_name(code) == short_name(value)
+        ]
+        if alike and str(value) not in map(str, alike):
+            found[f"{kind.name}={value}"] = called_as(alike[0], str(value))
+    return found
+
+
+def code_words(run: PlannedRun, given: Mapping[str, GivenAs]) -> list[str]:
     """Return ``--code`` for all own code that a run names, of a plan that :func:`refuse_untrusted` has let pass."""
-    return [word for name in dict.fromkeys(own_names(run)) for word in ("--code", name)]
+    names = dict.fromkeys(own_names(run))
+    return [word for name in names for word in ("--code", given[name].word if name in given else name)]
 
 
 def without_code(run: PlannedRun) -> PlannedRun:

@@ -9,6 +9,7 @@ from ...checkpoints import FedscopeError, real_path
 from ...checkpoints.io.safe_write import own_folder, refuse_strange
 from ..jobs.progress import Progress
 from ..jobs.worker import LOG, Worker, last_words, wait_until_free
+from .own_code import given_with, source_changed
 from .plan import Plan
 from .schedule import LOGS, RUNS, arguments_of, steps_of
 from .state import failures_in, keep_failures, rounds_in, rounds_of
@@ -32,15 +33,15 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
     progress.begin([run.name for run in plan.runs if run.name in complete])
     directory = Path(str(plan.about["directory"]))
-    ended = set(complete)
+    ended, code = set(complete), given_with(plan)
     with Worker(directory if directory.is_dir() else None) as worker:
         for step in steps_of(plan):
             name = step.run.name
             if name in ended:
                 continue
             failure = failures.get(name)
-            words = arguments_of(step, folder, done) if failure is None else None
-            if words is not None:
+            words = arguments_of(step, folder, done, None, code) if failure is None else None
+            if words is not None and (failure := source_changed(step.run, code)) is None:
                 log = folder / LOGS / f"{name}.log"
                 elsewhere = _count_recorded(plan, done) - _own(plan, done, name)
                 if done[name] is not None:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..settings.values import format_value
-from .own_code import code_words
+from .own_code import GivenAs, code_words, given_with
 
 if TYPE_CHECKING:
     from ..config.config import Config
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 #: the configuration that a sweep was given, kept in its folder
 GIVEN = "config.toml"
 RUNS, LOGS = "runs", "logs"
+#: of runs of fedscope's own code
+NO_CODE: Mapping[str, GivenAs] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,11 @@ def steps_of(plan: Plan) -> Iterator[TrainStep]:
 
 
 def arguments_of(
-    step: TrainStep, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
+    step: TrainStep,
+    folder: Path,
+    rounds: Mapping[str, int | None],
+    given: Path | None = None,
+    code: Mapping[str, GivenAs] = NO_CODE,
 ) -> list[str] | None:
     """Return the words behind ``fedscope`` for a step; None where nothing is left to do.
 
@@ -117,34 +124,35 @@ def arguments_of(
         folder: the sweep's.
         rounds: of each run the last recorded round, 0 where only its folder is there, None where there is none.
         given: the configuration that the sweep was given; by default its copy in the folder.
+        code: of the user's own that it was given.
     """
     run, out = step.run, str(folder / RUNS / step.run.name)
     done = rounds[run.name]
     if done is not None and done >= step.last:
         return None
     wait = ["--until", str(step.until)] if step.until is not None else []
-    code = code_words(run)
+    own = code_words(run, code)
     if done is not None:
-        return ["train", "--resume", out, *code, *wait]
+        return ["train", "--resume", out, *own, *wait]
     if run.after is not None and rounds[run.after[0]] == run.after[1]:
         trunk = folder / RUNS / run.after[0]
         average = dict(run.tables["average"])
         words = ["--average", average.pop("method")]
         for key, value in average.items():
             words += ["--set", f"average.{key}={format_value(value)}"]
-        return ["train", "--from", f"{trunk}@{run.after[1]}", *words, *code, "--out", out, *wait]
+        return ["train", "--from", f"{trunk}@{run.after[1]}", *words, *own, "--out", out, *wait]
     # a branch whose trunk has failed, or has gone on without it, is trained from its start
     words = [str(given or folder / GIVEN) if word == GIVEN else word for word in run.arguments]
-    return ["train", *words, *code, "--out", out, *wait]
+    return ["train", *words, *own, "--out", out, *wait]
 
 
 def commands_of(
     plan: Plan, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
 ) -> Iterator[list[str]]:
     """Yield the words of all commands that are left, in their order, if none fails; see :func:`arguments_of`."""
-    there = dict(rounds)
+    there, code = dict(rounds), given_with(plan)
     for step in steps_of(plan):
-        words = arguments_of(step, folder, there, given)
+        words = arguments_of(step, folder, there, given, code)
         if words is not None:
             yield words
             there[step.run.name] = step.last

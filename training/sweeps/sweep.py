@@ -26,7 +26,7 @@ from ..user_code.typed import handed_tables
 from .axes import METHOD, checked_seeds, refuse_code, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .data_watch import DataWatch
-from .own_code import refuse_unknown_process, refuse_untrusted, trusted_names, with_given_code
+from .own_code import given_with, refuse_unknown_process, refuse_untrusted, with_given_code
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
 from .running import train_sweep
 from .schedule import RUNS
@@ -171,7 +171,7 @@ def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by:
         KeyboardInterrupt: passed on; the same call goes on.
     """
     out = Path(out)
-    trusted = trusted_names(plan)
+    trusted = given_with(plan)
     refuse_unknown_process(plan)
     plan = _of_folder(plan, out)
     try:

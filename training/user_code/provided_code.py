@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,11 +10,13 @@ from ...checkpoints import FedscopeError, nearest
 from ..import_string import is_call, names_a_file
 from ..settings.code_kinds import KINDS, Kind, kind_named, named_in
 from ..settings.entry_points import installed
-from ..settings.own_code import OwnCode
+from ..settings.own_code import OwnCode, called_as
 from .resolve import handed_code, typed_code, with_arguments
 
 #: code by the kind that it is given for, and by kind and name: ``server=mypkg.fedx:FedX``
 Given = Mapping[str, OwnCode]
+#: before code: what a file calls it
+_CALLED = re.compile(r"([^\W\d][\w.]*:[^\W\d]\w*)=")
 #: what lies on which shelf of the registry
 SHELVES = {
     "client": "clients",
@@ -26,7 +29,8 @@ SHELVES = {
 
 
 def code_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:
-    """Import what ``--code KIND=module:Name`` names, by kind.
+    """Import what ``--code KIND=module:Name`` names, by kind; of ``KIND=NAME=module:Name`` it is called NAME, as a file
+    has it, that was written where two files of one name gave code.
 
     Raises:
         FedscopeError: a text of another form, code that is given twice, a kind that there is not, and what
@@ -40,8 +44,10 @@ def code_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:
         if not equals or not where:
             raise FedscopeError(f"--code {text} is not understood; write it as server=mypkg.fedx:FedX")
         kind, option = kind_named(name.strip(), f"--code {text}"), f"--code {name}="
-        code, settings = typed_code(kind, CodeFile.typed(option, where.strip()), "--code")
+        called = _CALLED.match(where := where.strip())
+        code, settings = typed_code(kind, CodeFile.typed(option, where[called.end() if called else 0 :]), "--code")
         _refuse_settings(kind, settings, f"--code {text}")
+        code = called_as(code, called[1]) if called else code
         _add(given, kind, code, f"--code {text}")
     return given
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
@@ -10,21 +11,31 @@ from ..import_string import CodeFile, ImportString, is_call, is_there
 from ..settings.code_kinds import KINDS, Kind, named_in
 from ..settings.own_classes import kind_of
 from ..settings.own_code import OwnCode
-from .provided_code import SHELVES, names_code
+from .provided_code import SHELVES, Given, names_code
 from .resolve import Resolved, handed_code, typed_code
 
+#: of a command that takes no ``--code``
+NONE: Given = MappingProxyType({})
 
-def typed_tables(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+
+def typed_tables(tables: Mapping[str, Mapping[str, Any]], given: Given = NONE) -> dict[str, dict[str, Any]]:
     """Return settings that stood on a command line, with the code that they name, which is imported.
 
     Never of a file's settings: whoever wrote the file would say what is run.
+
+    Args:
+        given: with ``--code`` beside them; what it has for a name is not looked for.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.user_code.resolve.typed_code` refuses.
     """
     made = {section: dict(table) for section, table in tables.items()}
     for kind, value in named_in(tables):
-        if isinstance(value, str) and not isinstance(value, OwnCode) and (text := _own(kind, value)) is not None:
+        if not isinstance(value, str) or isinstance(value, OwnCode):
+            continue
+        if (named := given.get(f"{kind.name}={value}")) is not None:
+            made[kind.section][kind.key] = named
+        elif (text := _own(kind, value)) is not None:
             _put(made, kind, typed_code(kind, text, kind.flag))
     return made
 
@@ -46,15 +57,21 @@ def _own(kind: Kind, value: str) -> str | None:
     return text
 
 
-def typed_method(text: str, option: str = "--method") -> str:
+def typed_method(text: str, option: str = "--method", given: Given = NONE) -> str:
     """Return what ``--method`` names: ``mypkg.fedx:FedX`` with the class, which says what kind of method it is; any
     other name as it is.
+
+    Args:
+        given: as for :func:`typed_tables`.
 
     Raises:
         FedscopeError: what :func:`~fedscope.training.user_code.resolve.typed_code` refuses; settings.
     """
     if isinstance(text, OwnCode):
         return text
+    for kind_name in ("client", "server", "average"):
+        if (named := given.get(f"{kind_name}={text}")) is not None:
+            return named
     typed = CodeFile.typed(option, text)
     if not isinstance(typed, CodeFile) and not is_call(typed):
         return text
