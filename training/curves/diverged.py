@@ -106,10 +106,10 @@ def _runs(found: Sequence[Lost]) -> tuple[str, str]:
 
 
 def _error(curve: Curve, measure: CurveMeasure) -> np.ndarray | None:
-    """The errors of a measure of one model; None of a mean over clients, whose losses on these data are not recorded."""
+    """The errors of a measure of one model; None of a mean over clients, whose losses there are not recorded."""
     name = measure.column.removeprefix("averaged_")
-    of_one = measure.is_reachable and (name in ("test_error", "domain_error_mean") or name.startswith("test_error_"))
-    return curve.deployed(measure.column) if of_one else None
+    of_one = name in ("test_error", "domain_error_mean") or name.startswith("test_error_")
+    return curve.deployed(measure.column) if of_one and measure.is_reachable else None
 
 
 def _loss_beside(curve: Curve, measure: CurveMeasure) -> np.ndarray | None:

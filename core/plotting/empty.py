@@ -1,0 +1,21 @@
+"""What an empty panel says in place of a curve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .style import GREY, SMALL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def say_empty(axes: Axes, words: str, *, numbers: bool = True) -> None:
+    """Write into a panel that has nothing to show why that is.
+
+    Args:
+        numbers: whether its axis of values keeps its numbers, which are of nothing unless it shares them.
+    """
+    axes.text(0.5, 0.6, words, color=GREY, size=SMALL, ha="center", va="center", transform=axes.transAxes)
+    if not numbers:
+        axes.set_yticks([])
