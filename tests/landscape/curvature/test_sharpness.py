@@ -457,7 +457,8 @@ def test_what_is_unknown_is_said_in_words() -> None:
     # means over clients say that theirs is over clients
     places = (replace(made, place="all"), *(replace(made, place=f"client-{k}") for k in (1, 2)))
     told = Sharpness(places).summary()
-    assert "data of each of 2 clients (mean ± standard error over clients): mean rise 0.25 against 0.25 ± 0" in told
+    assert "the data of each of 2 clients (mean ± standard error over clients): " in told
+    assert "mean rise 0.25 against 0.25 ± 0 (distance" in told
     assert told.endswith(f"\nother {about}")
     layers = [replace(made, layer=name, parameters=5, measures=some) for name in ("u", "v", "all layers")]
     assert "nan" not in Sharpness(tuple(layers)).summary()
