@@ -411,6 +411,7 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
 
     from ...results import plain
     from ...training import Curves, measure_of
+    from ...training.curves.diverged import lost_in
     from ..streams import say_if_unprinted
 
     measured = Curves.of([run]).runs[0]
@@ -437,7 +438,9 @@ def _say(run: Any, as_json: bool, profile: Any = None) -> None:
         over = f"{over} with a number, to round {ended}"
     over += " (mean ± deviation)" if over else ""
     rounds = "round" if so_far == "1" else "rounds"
+    lost = lost_in(measured, measure_of(name))
+    told = "" if lost is None else f"; it {lost.words}"
     with whole:
-        say(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}")
+        say(f"{run.path}: {so_far} {rounds}; {name.replace('_', ' ')} of the {which} model {now}{over}{told}")
         if profile is not None:
             say_lines(profile.summary())

@@ -43,13 +43,19 @@ class PanelStack:
             self.figure = Figure(figsize=(width, height), layout="constrained")
         self.panels = list(self.figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
 
-    def finished(self, handles: Sequence[Any], columns: int, title: str | None = None) -> Figure:
-        """Return the figure, with a legend and a title above."""
+    def finished(
+        self, handles: Sequence[Any], columns: int, title: str | None = None, *, long: float | None = None
+    ) -> Figure:
+        """Return the figure, with a legend and a title above.
+
+        Args:
+            long: how long lines in the legend are, in heights of its type; None as in every figure.
+        """
         if self._target.is_axes:
-            legend_inside(self.panels[0], handles, [str(handle.get_label()) for handle in handles])
+            legend_inside(self.panels[0], handles, [str(handle.get_label()) for handle in handles], long=long)
             figure: Figure = self.figure
             return figure
-        legend = legend_above(self.figure, handles, columns, title)
+        legend = legend_above(self.figure, handles, columns, title, long=long)
         if self._target.into is not None and self.figure.get_figure(root=True).get_layout_engine() is None:
             self._fill(legend)
         drawn: Figure = self.figure

@@ -56,20 +56,45 @@ def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: An
         drawn.set_in_layout(len(broken) > 0)  # without a cross it would lie in the corner of a figure
 
 
-def label_ends(ax: Axes, height: float) -> None:
+def from_zero(axes: Axes) -> None:
+    """Begin the values at 0, with room for the markers of the highest ones, of which the margin of a narrow span has
+    too little."""
+    axes.autoscale_view(scalex=False)
+    highest, top = float(axes.dataLim.y1), axes.get_ylim()[1]
+    axes.set_ylim(0.0, max(top, 1.08 * highest) if np.isfinite(highest) else top)
+
+
+def few_marks(points: int, lines: int, place: int) -> range:
+    """Return the places of marks on a line of many points, the ``place``-th of so many: a few, at other points a line,
+    because lines of one colour may differ in them alone; none of a line by itself.
+
+    >>> list(few_marks(60, 2, 0)), list(few_marks(60, 2, 1)), list(few_marks(60, 1, 0))
+    ([0, 12, 24, 36, 48], [6, 18, 30, 42, 54], [])
+    """
+    apart = max(1, points // 5)
+    return range(place * apart // lines, points, apart) if lines > 1 else range(0)
+
+
+def label_ends(ax: Axes, height: float, beside: Sequence[Axes] = ()) -> None:
     """Write each line's label right of its last finite point, in its colour; labels that would overlap are moved apart
-    and tied to their lines. `height` is the panel's, in inches. Lines whose label begins with "_" are left out."""
+    and tied to their lines. `height` is the panel's, in inches. Lines whose label begins with "_" are left out.
+
+    Args:
+        beside: panels left of it with the same values, the nearest first, whose lines may be none of this one's.
+    """
     _, height = size_of(ax, 0.0, height)
-    places = []
-    for line in ax.lines:
-        label = str(line.get_label())
-        values = np.asarray(line.get_ydata(orig=True), dtype=np.float64)
-        finite = np.flatnonzero(np.isfinite(values))
-        if label.startswith("_") or not finite.size:
-            continue
-        # transScale first: on a logarithmic axis the place on paper is not linear in the value.
-        _, at = (ax.transScale + ax.transLimits).transform((0.0, values[finite[-1]]))
-        places.append((float(at), label, str(line.get_color())))
+    places: list[tuple[float, str, str]] = []
+    for panel in (ax, *beside):
+        known = {label for _, label, _ in places}
+        for line in panel.lines:
+            label = str(line.get_label())
+            values = np.asarray(line.get_ydata(orig=True), dtype=np.float64)
+            finite = np.flatnonzero(np.isfinite(values))
+            if label.startswith("_") or label in known or not finite.size:
+                continue
+            # transScale first: on a logarithmic axis the place on paper is not linear in the value.
+            _, at = (ax.transScale + ax.transLimits).transform((0.0, values[finite[-1]]))
+            places.append((float(at), label, str(line.get_color())))
     places.sort(key=lambda place: place[0])
     sizes = [(1.12 + 1.2 * label.count("\n")) * SMALL / 72 / height for _, label, _ in places]
     for (at, label, color), y in zip(places, spread_apart([at for at, _, _ in places], sizes), strict=True):

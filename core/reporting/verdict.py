@@ -18,6 +18,7 @@ from ..decomposition.explanation.statements import Statement
 from ..decomposition.explanation.wording import NAMES, capital, spell
 from ..decomposition.factors.result import Decomposition, RunFactors
 from ..decomposition.factors.rows import FACTORS_OF
+from ..training.curves.diverged import lost_in
 from ..training.curves.measures import measure_of
 from ..training.curves.result import Curves
 from ..training.curves.run_curve import Curve
@@ -109,6 +110,8 @@ def outcome(run: Run, results: Beside) -> list[Sentence]:
         over = f"mean ± deviation over the last {count} measured rounds" if count > 1 else f"round {last}"
         if curve.stale_at(measure_of(name)) is not None:
             over += f"; those after round {last} of {int(curve.round[-1])} are missing or not finite"
+        if (lost := lost_in(curve, measure_of(name))) is not None:
+            over += f"; it {lost.words}"
         return [Sentence("How good is it?", f"The {which} model {spoken} {value} ({over}).")]
     lacks = "Nothing was measured on test data round by round (fedscope measure RUN does it)."
     if has_no_server(run):

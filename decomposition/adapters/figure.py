@@ -11,6 +11,7 @@ from ...plotting.drawing import drawing
 from ...plotting.heatmaps import heat_map, name_cells, name_rows, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, paper_style, shorten_label
+from ...plotting.ticks import from_zero
 from .means import MEANS
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _draw_curves(axes: Axes, result: AdapterMeans) -> None:
             label, style, marker = LINES[name]
             axes.plot(at, values, style, marker=marker, markersize=2.5, color=colour, label=label, linewidth=1)
     axes.set_xlim(-0.5, len(at) - 0.5)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     axes.set_xticks([])
     axes.set_ylabel("error, %")
     axes.legend(fontsize=SMALL, frameon=False, loc="best")

@@ -12,6 +12,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
+from ...plotting.empty import say_empty
 from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
@@ -27,7 +28,7 @@ from ...plotting.style import (
     shorten_label,
     word_of,
 )
-from ...plotting.ticks import crosses, even, label_ends, label_points
+from ...plotting.ticks import crosses, even, few_marks, from_zero, label_ends, label_points
 from .result import OUTPUT, ClientCKA
 
 if TYPE_CHECKING:
@@ -209,24 +210,28 @@ def _bar(sheet: FigureLayout, image: Any, left: float, top: float, side: float) 
 
 def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
     """Mean CKA over rounds, a colour a run or, of one run, a colour a mean; with ``global`` dashed."""
-    looks = looks_of([result.run for result in results])
-    for own_look, result in zip(looks, results, strict=True):
+    looks, several = looks_of([result.run for result in results]), len(results) > 1
+    for place, (own_look, result) in enumerate(zip(looks, results, strict=True)):
         rounds = np.array([one.round for one in result.rounds], float)
-        name = shorten_label(result.run, 10) if len(results) > 1 else "between\nclients"
-        other = "_" if len(results) > 1 else "with\nglobal"
+        name = shorten_label(result.run, 10) if several else "between\nclients"
+        other = "_" if several else "with\nglobal"
         own = own_look["color"]
         # of one run a colour a mean
-        colours = own, own if len(results) > 1 else next(one for one in COLOURS[1::-1] if one != own)
+        colours = own, own if several else next(one for one in COLOURS[1::-1] if one != own)
         for kind, label, dash, marker, colour in (
-            ("mean", name, "-", "o", colours[0]),
-            ("mean_global", other, (0, (4, 1.5)), "s", colours[1]),
+            ("mean", name, "-", own_look["marker"] if several else "o", colours[0]),
+            ("mean_global", other, (0, (4, 1.5)), own_look["marker"] if several else "s", colours[1]),
         ):
             values = np.array([getattr(one, kind) for one in result.rounds])
             spread = np.array([getattr(one, f"{kind}_stderr") for one in result.rounds])
             if kind == "mean_global" and not np.isfinite(values).any():
                 continue
             look: dict[str, Any] = {"linestyle": dash, "color": colour, "linewidth": 0.9, "label": label}
-            look |= {"marker": marker if len(rounds) <= MARKED else "", "markersize": 2.4}
+            look |= {"marker": marker, "markersize": 2.4}
+            if several and kind != "mean":
+                look |= {"markerfacecolor": "white", "markeredgewidth": 0.6}
+            if len(rounds) > MARKED:
+                look["markevery"] = list(few_marks(len(rounds), len(results), place))
             axes.plot(rounds, np.ma.masked_invalid(values), **look)
             mean_bars(axes, rounds, values, spread, colour, label="_bars")
             if kind == "mean":
@@ -237,6 +242,8 @@ def _means_over_rounds(axes: Axes, results: Sequence[ClientCKA]) -> None:
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
     axes.set_xlabel("round", labelpad=1)
     axes.set_ylabel("mean CKA")
+    if not any(np.isfinite([one.mean, one.mean_global]).any() for result in results for one in result.rounds):
+        say_empty(axes, "not finite", numbers=False)
 
 
 def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: float) -> None:
@@ -246,12 +253,12 @@ def _errors_over_similarity(axes: Axes, results: Sequence[ClientCKA], width: flo
         known = _comparable(result)
         across, up = [one.mean for one in known], [100 * one.test_error for one in known]
         name = shorten_label(result.run, 10) if len(results) > 1 else "_run"
-        axes.plot(across, up, **{**look, "linestyle": "-"}, markersize=2.6, linewidth=0.5, label=name)
+        axes.plot(across, up, **look, markersize=2.6, linewidth=0.5, label=name)
     even(axes.xaxis, min(6, max(2, int(width / 0.4))), quarters=True)
     even(axes.yaxis, 4, quarters=True)
     axes.margins(x=0.1, y=0.12)
-    axes.set_ylim(bottom=0)
     axes.autoscale_view()  # now, because labels stand where the points are, which the limits decide
+    from_zero(axes)
     axes.set_xlabel("mean CKA between clients", labelpad=1)
     axes.set_ylabel("test error (%)")
 

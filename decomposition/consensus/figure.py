@@ -11,7 +11,7 @@ from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.style import CHARACTER, describe_data, describe_statistics, paper_style, shorten_label, word_of
-from ...plotting.ticks import even, label_ends, power_of_ten
+from ...plotting.ticks import even, few_marks, from_zero, label_ends, power_of_ten
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .result import Consensus, MeasuredRound
 
 # Inches. Room left of the panels and right of them, the panels' height, room between and below them.
-LEFT, RIGHT, HIGH, BETWEEN, BELOW = 0.52, 0.1, 1.1, 0.1, 0.36
+LEFT, RIGHT, HIGH, BETWEEN, BELOW = 0.52, 0.1, 1.1, 0.14, 0.36
 # Letters of a name at a line's end; names stand 6 % of a panel's width right of it.
 LETTERS, AWAY = 13, 0.06
 # More rounds than this are a line without marks.
@@ -78,15 +78,17 @@ def _lines(
     axes: Axes, runs: dict[str, list[MeasuredRound]], pair: tuple[tuple[str, str], ...], end: str, scale: float
 ) -> None:
     """Draw a solid and a dashed line a run; of several runs the solid one is called after its run."""
-    for look, (run, rounds) in zip(looks_of(list(runs)), runs.items(), strict=True):
+    for place, (look, (run, rounds)) in enumerate(zip(looks_of(list(runs)), runs.items(), strict=True)):
         at = [one.row.round for one in rounds]
         for (name, value), dashes in zip(pair, ("-", (0, (3, 1.5))), strict=True):
             found = [getattr(one.row, f"{value}{end}") for one in rounds]
             values = scale * np.array([np.nan if number is None else number for number in found], float)
             label = name if len(runs) == 1 else shorten_label(run, LETTERS) if dashes == "-" else f"_{name}"
-            marks: dict[str, Any] = {"marker": look["marker"] if dashes == "-" else "_"}
+            marks: dict[str, Any] = {"marker": look["marker"] if dashes == "-" or len(runs) > 1 else "_"}
+            if dashes != "-":
+                marks |= {"markerfacecolor": "white", "markeredgewidth": 0.6}
             if len(at) > MARKED:
-                marks["markevery"] = _alone(values)
+                marks["markevery"] = sorted({*_alone(values), *few_marks(len(at), len(runs), place)})
             style: dict[str, Any] = {"color": look["color"], "linestyle": dashes, "linewidth": 0.9, "markersize": 2.6}
             axes.plot(at, np.ma.masked_invalid(values), label=label, clip_on=False, zorder=3, **style, **marks)
 
@@ -107,11 +109,13 @@ def _finish(axes: Axes, runs: dict[str, list[MeasuredRound]]) -> None:
         even(axes.xaxis, 6, integer=True)
         axes.margins(x=0.03)
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
 
 
 def _remark(result: Consensus) -> str:
-    parts = ["distance: √(1/C\u00a0Σ\u00a0‖w − w̄‖²) over nodes", "merged: the mean of all nodes, which no node has"]
+    every = {one.row.mixing for one in result.rounds}
+    whose = ", which no node has" if "one" not in every else "; mixing gives all one model" if every == {"one"} else ""
+    parts = ["distance: √(1/C\u00a0Σ\u00a0‖w − w̄‖²) over nodes", f"merged: the mean of all nodes{whose}"]
     if len(result.of_runs()) > 1:
         parts.append("dashed: after mixing, and the nodes' mean")
     unknown = [one for one in result.rounds if one.row.after is None]

@@ -7,13 +7,11 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...checkpoints import FedscopeError
 from ...plotting.drawing import drawing
 from ...plotting.layout import FigureLayout
 from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shorten_label
-from ...plotting.ticks import label_ends
+from ...plotting.ticks import from_zero, label_ends
 from .figure_panels import (
     draw_clients,
     draw_distances,
@@ -136,7 +134,7 @@ def draw(result: Decomposition, width: float = 3.5, title: str | None = None, pa
         for name, high in heights.items():
             say_where_empty([axes[name, column] for column in range(columns)], wide)
             # Last, because labels stand where the lines end, which the limits decide.
-            label_ends(axes[name, columns - 1], high)
+            label_ends(axes[name, columns - 1], high, [axes[name, column] for column in reversed(range(columns - 1))])
         for row, line in enumerate(over):
             sheet.text(EDGE, 0.04 + TITLE_LINE * row, line, va="top", **BOLD)
         for row, line in enumerate(key):
@@ -228,9 +226,7 @@ def _furnish(
         # Now, when every column is drawn: the limits are shared, and must hold all of them.
         ax.autoscale_view(scalex=False)
         if name in ("clients", "distance", "error"):
-            # room for the markers of the highest values, of which the margin of a narrow span has too little
-            highest = float(ax.dataLim.y1)
-            ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.08 * highest) if np.isfinite(highest) else ax.get_ylim()[1])
+            from_zero(ax)
         ax.tick_params(labelleft=column == 0, labelbottom=name == last)
         if name == last and wide >= NARROW:
             ax.set_xlabel("round")

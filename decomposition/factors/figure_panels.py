@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.style import CHARACTER, COLOURS, GREY, SMALL, literal
+from ...plotting.empty import say_empty
+from ...plotting.style import CHARACTER, COLOURS, GREY, literal
 from ...plotting.ticks import even
 from .fixed import fixed_factors, has_full_batches
 from .rows import RoundFactors, is_recorded
@@ -205,7 +206,7 @@ def say_where_empty(axes: Sequence[Axes], wide: float) -> None:
             continue
         empty += 1
         words = ("not finite" if wide > 11 * CHARACTER else "not\nfinite") if lines else "none"
-        ax.text(0.5, 0.6, words, color=GREY, size=SMALL, ha="center", va="center", transform=ax.transAxes)
+        say_empty(ax, words)
     if empty == len(axes):
         axes[0].set_yticks([])
 

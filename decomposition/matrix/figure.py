@@ -9,11 +9,12 @@ import numpy as np
 
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
+from ...plotting.empty import say_empty
 from ...plotting.heatmaps import heat_map, name_cells, room_beside, room_for
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import COLOURS, GREY, SMALL, SURFACE, describe_data, paper_style
 from ...plotting.ticks import even
-from .result import left_out
+from .result import TEST, left_out, lost_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +38,7 @@ def draw(result: Matrix, width: float = 3.5, title: str | None = None) -> Figure
     Clients with similar labels are neighbours.
     """
     one = result.rounds[-1]
-    values = one.table(one.measure) * (100 if one.measure == "error" else 1)
+    values = one.shown()
     rows = [SHORT.get(name, name.removeprefix("client-")) for name in one.models]
     columns = [*(str(k) for k in one.clients), "test"]
     with paper_style(width):
@@ -60,7 +61,8 @@ def draw(result: Matrix, width: float = 3.5, title: str | None = None) -> Figure
         sheet.text(left + wide / 2, top + high + names + 0.05, "data of client", ha="center", size=SMALL)
         nat = " (nat)" if result.attrs.get("loss_units", "nat") == "nat" else ""
         label = "error (%)" if one.measure == "error" else f"loss{nat}"
-        color_bar(sheet.bar(left + wide + GAP, top, BAR, high), image, label, max(2, min(5, int(high / 0.2))))
+        if np.isfinite(values).any():
+            color_bar(sheet.bar(left + wide + GAP, top, BAR, high), image, label, max(2, min(5, int(high / 0.2))))
         below = sheet.axes(left, gains, home, GAINS, ylabel=left - 0.15)
         _draw_gains(below, one, nat)
         name_cells(below, columns[:-1], home, rows=False)
@@ -86,7 +88,9 @@ def _draw_gains(axes: Axes, one: RoundMatrix, nat: str) -> None:
         np.array(
             [
                 np.nan
-                if gain.client in one.diverged or (x := getattr(gain, f"{one.measure}_gain{end}")) is None
+                if one.is_lost
+                or gain.client in one.diverged
+                or (x := getattr(gain, f"{one.measure}_gain{end}")) is None
                 else scale * x
                 for gain in gains
             ]
@@ -101,6 +105,8 @@ def _draw_gains(axes: Axes, one: RoundMatrix, nat: str) -> None:
     axes.set_xlim(-0.5, len(gains) - 0.5)
     axes.margins(y=0.08)
     even(axes.yaxis, 4)
+    if not np.isfinite(value).any():
+        say_empty(axes, "not finite" if one.is_lost else "none", numbers=False)
     axes.tick_params(axis="x", length=0, pad=2)
     axes.set_ylabel("gain (points)" if one.measure == "error" else f"gain{nat or ' in loss'}")
 
@@ -111,10 +117,22 @@ def _remark(result: Matrix) -> str:
         f"round {one.round}: {one.measure} of every model on every client's data; below: what the {one.deployed} model "
         "gains a client on its own data (orange: it loses), bars are two standard errors"
     ]
-    if one.diverged:
+    if one.is_lost:
+        parts.append(lost_words(one))
+    elif one.diverged:
         parts.append(f"no gain: {left_out(one).rpartition(': ')[2]}, whose own model has no finite loss")
-    if np.isnan(one.table(one.measure)).any():
+    if np.isnan(one.shown()).any():
         parts.append("hatched: no such sample, or no number")
     if "data" in result.attrs:
-        parts.append(describe_data(result.attrs))
+        parts.append(_data_words(result))
     return "; ".join(parts)
+
+
+def _data_words(result: Matrix) -> str:
+    """Describe the samples that are shown: those of these clients, and in the last column the test data."""
+    if result.attrs.get("split") != "train":  # the last column has all that the others are of
+        return describe_data(result.attrs)
+    one = result.rounds[-1]
+    samples = {cell.place: cell.samples for cell in one.cells}
+    test = samples.pop(TEST, 0)
+    return f"{describe_data({**result.attrs, 'samples': sum(samples.values())})}, and test, {test:,} samples"

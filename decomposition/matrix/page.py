@@ -52,18 +52,14 @@ def draw_page(result: Matrix, title: str | None = None) -> str:
 
 
 def _scale(result: Matrix) -> tuple[float, float]:
-    every = np.concatenate([(_values(one)).ravel() for one in result.rounds])
+    every = np.concatenate([one.shown().ravel() for one in result.rounds])
     finite = every[np.isfinite(every)]
     return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
 
-def _values(one: RoundMatrix) -> np.ndarray:
-    return one.table(one.measure) * (100 if one.measure == "error" else 1)
-
-
 def _map(one: RoundMatrix) -> dict[str, Any]:
     cells = {(cell.model, cell.place): cell for cell in one.cells}
-    values = [[float(x) if np.isfinite(x) else None for x in row] for row in _values(one)]
+    values = [[float(x) if np.isfinite(x) else None for x in row] for row in one.shown()]
     words = [[_words(cells[model, place]) for place in one.places] for model in one.models]
     return {
         "z": values,
@@ -86,5 +82,7 @@ def _words(cell: Cell) -> str:
 def _number(name: str, value: float | None, stderr: float | None, scale: float, unit: str) -> str:
     if value is None:
         return ""
+    if not np.isfinite(value):
+        return f"{name} not finite"
     spread = "" if stderr is None else f" ± {scale * stderr:.2g}"
     return f"{name} {scale * value:.3g}{spread}{unit}"

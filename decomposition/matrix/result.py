@@ -107,12 +107,27 @@ class RoundMatrix(Serializable):
         return found
 
     @property
-    def diverged(self) -> tuple[int, ...]:
-        """The clients whose own model has a finite loss nowhere: its errors are all wrong answers, beside which any
+    def lost(self) -> tuple[str, ...]:
+        """The models that have a finite loss nowhere: their errors are those of no answers, all wrong, beside which any
         other model gains."""
-        losses = self.table("loss")[: len(self.clients)]
-        broken = ~np.isfinite(losses).any(axis=1)
-        return () if broken.all() else tuple(k for k, lost in zip(self.clients, broken, strict=True) if lost)
+        finite = {cell.model for cell in self.cells if _is_number(cell.loss)}
+        measured = {cell.model for cell in self.cells}
+        return tuple(name for name in self.models if name in measured and name not in finite)
+
+    @property
+    def diverged(self) -> tuple[int, ...]:
+        """The clients whose own model is one of :attr:`lost`."""
+        return tuple(k for k in self.clients if f"client-{k}" in self.lost)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the deployed model is one of :attr:`lost`: then nobody gains by it or loses."""
+        return self.deployed in self.lost
+
+    def shown(self) -> np.ndarray:
+        """Return what is drawn, [models, places]: the measure, errors in per cent, without those of :attr:`lost`."""
+        there = np.array([name not in self.lost for name in self.models], np.bool_)
+        return np.where(there[:, None], self.table(self.measure) * (100 if self.measure == "error" else 1), np.nan)
 
     def gains_of(self, than: str) -> list[Gain]:
         """Return the clients' gains by one shared model, in the order of the clients."""
@@ -203,7 +218,8 @@ class AtHome:
     """The gains of a round's clients by its deployed model, at home.
 
     Attributes:
-        measured: clients with samples of their own whose gain is a number, those left out whose own model diverged.
+        measured: clients with samples of their own whose gain is a number, those left out whose own model diverged;
+            none where the deployed model did.
         worse: for whom their own model is better; surely: by more than two standard errors, see
             :func:`~fedscope.decomposition.matrix.sure.is_sure`.
         mean, stderr: of the gains over clients.
@@ -224,7 +240,7 @@ def at_home(one: RoundMatrix) -> AtHome:
     gains = [
         gain
         for gain in one.gains_of(one.deployed)
-        if _is_number(getattr(gain, name)) and gain.client not in one.diverged
+        if _is_number(getattr(gain, name)) and gain.client not in one.diverged and not one.is_lost
     ]
     values = np.array([getattr(gain, name) for gain in gains])
     if not gains:
@@ -241,6 +257,8 @@ def at_home(one: RoundMatrix) -> AtHome:
 
 def _sentence(run: str, one: RoundMatrix) -> str:
     where, home = f"{run}, round {one.round}: ", at_home(one)
+    if one.is_lost:
+        return f"{where}{lost_words(one)}"
     if home.least is None:
         nobody = f"{where}no client has samples of its own on which its model and the {one.deployed} model are numbers"
         return f"{nobody}{left_out(one)}"
@@ -268,12 +286,30 @@ def _sentence(run: str, one: RoundMatrix) -> str:
     return f"{worse}; {mean}{worst}; {test}{errors}{left_out(one)}"
 
 
+def lost_words(one: RoundMatrix) -> str:
+    """Say that the deployed model diverged, and who else has.
+
+    >>> cells = [Cell(model, TEST, 2, math.nan, None, 1.0, 0.0) for model in ("client-3", "global")]
+    >>> lost_words(RoundMatrix(1, (3,), "global", tuple(cells), ()))
+    "the global model has no finite loss, so it has no gains (NaN outputs count as wrong); nor has any client's model"
+    """
+    said = f"the {one.deployed} model has no finite loss, so it has no gains (NaN outputs count as wrong)"
+    if not one.diverged:
+        return said
+    if len(one.diverged) == len(one.clients):
+        return f"{said}; nor has any client's model"
+    return f"{said}; nor has the own model of {_named(one.diverged)}"
+
+
 def left_out(one: RoundMatrix) -> str:
     """Say whose models diverged, behind a sentence; "" where none has."""
     if not one.diverged:
         return ""
-    whose = f"client {one.diverged[0]}" if len(one.diverged) == 1 else f"clients {list_few(one.diverged, 6)}"
-    return f"; left out, because the own model has no finite loss: {whose}"
+    return f"; left out, because the own model has no finite loss: {_named(one.diverged)}"
+
+
+def _named(clients: Sequence[int]) -> str:
+    return f"client {clients[0]}" if len(clients) == 1 else f"clients {list_few(clients, 6)}"
 
 
 def _shown(one: RoundMatrix, value: float, stderr: float | None, sign: str = "") -> str:

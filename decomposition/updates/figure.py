@@ -10,6 +10,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
+from ...plotting.empty import is_empty, say_empty
 from ...plotting.heatmaps import name_cells, room_beside, room_for, signed_heat_map
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
@@ -167,6 +168,10 @@ def _rounds(axes: Axes, results: Sequence[ClientUpdates]) -> None:
     else:
         even(axes.xaxis, 6, integer=True)
         axes.margins(x=0.03)
+    if is_empty(axes):
+        rounds = np.concatenate(_places(results))
+        axes.set_xlim(rounds.min() - 0.5, rounds.max() + 0.5)  # of lines without a number there is none
+        say_empty(axes, "not finite", numbers=False)
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
 
 

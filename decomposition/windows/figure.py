@@ -12,7 +12,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
 from ...plotting.style import CHARACTER, describe_data, look_of, paper_style, shorten_label, word_of
-from ...plotting.ticks import even, label_ends
+from ...plotting.ticks import even, from_zero, label_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def draw(result: WindowMeans, width: float = 3.5, title: str | None = None) -> F
 
 def _against_windows(axes: Axes, lines: list[WindowLine], scale: float, across: float) -> None:
     for own, line in zip(looks_of([line.run for line in lines]), lines, strict=True):
-        look = {**own, "linestyle": "-", "markersize": 3}
+        look = {**own, "markersize": 3}
         name = shorten_label(line.run, LETTERS) if len(lines) > 1 else "_run"
         mean, std = scale * line.mean, scale * line.std
         axes.plot(line.windows, mean, label=name, **look)
@@ -109,7 +109,7 @@ def _upwards(axes: Axes) -> None:
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
     low, high = axes.get_ylim()
     if low < high / 2:
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
 
 
 def _remark(result: WindowMeans, lines: list[WindowLine]) -> str:

@@ -10,7 +10,20 @@ import numpy as np
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, paper_style, shorten_label
 from .distance import ALL
-from .panels import LABEL, LABELS, NARROWEST, NUMBERS, RIGHT, ROW, TITLE, TITLES, remark_of, scale_of, set_ticks
+from .panels import (
+    LABEL,
+    LABELS,
+    NARROWEST,
+    NUMBERS,
+    RIGHT,
+    ROW,
+    TITLE,
+    TITLES,
+    remark_of,
+    scale_of,
+    set_ticks,
+    unit_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +46,6 @@ def draw_distances(result: Sharpness, width: float, title: str | None) -> Figure
     """Draw the figure: a panel a measure, in each a row a model."""
     names = [name for name in TITLES if any(one.measure == name for one in result.distances)]
     models = {model.named: model for model in result.models if model.place == ALL}
-    nats = "nats" if result.attrs.get("loss_units", "nat") == "nat" else ""
     with paper_style(width):
         margin = min(LABELS, max(map(len, models)) * CHARACTER + 0.12)
         wide, columns = (width - margin - 0.16 - RIGHT) / 2, 2
@@ -50,19 +62,19 @@ def draw_distances(result: Sharpness, width: float, title: str | None) -> Figure
             across, down = margin + (i % columns) * (wide + 0.16), top + (i // columns) * each + TITLE
             axes = sheet.axes(across, down, wide, high)
             axes.set_title(TITLES[name], fontsize=SMALL, loc="left", pad=3)
-            _rows(axes, name, result, list(models.values()), nats)
+            _rows(axes, name, result, list(models.values()), unit_of(name, result.attrs))
             shown = [shorten_label(label, room) if i % columns == 0 else "" for label in models]
             axes.set_yticks(range(len(models)), shown)
         return sheet.finished(remark, 0.08)
 
 
-def _rows(axes: Axes, name: str, result: Sharpness, models: list[Curvature], nats: str) -> None:
+def _rows(axes: Axes, name: str, result: Sharpness, models: list[Curvature], base: str) -> None:
     """Draw a measure: clients in the upper half of a model's row, their mean in the lower one."""
     compared = [_of_model(result, name, model) for model in models]
     local = [_clients(result, name, model) for model in models]
     ends = [value for one in compared for value in (one.everyone, one.mean) if value is not None]
     values = np.concatenate([*local, np.array(ends)])
-    log, scale, unit = scale_of(values, nats)
+    log, scale, unit = scale_of(values, base)
     for i, (one, own) in enumerate(zip(compared, local, strict=True)):
         axes.plot(own / scale, np.full(len(own), i - 0.15), "o", color=LOCAL, markersize=2.6, alpha=0.6, linewidth=0)
         if one.everyone is not None and math.isfinite(one.everyone):

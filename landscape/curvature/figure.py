@@ -14,7 +14,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_bars
 from ...plotting.style import CHARACTER, COLOURS, MARKERS, SMALL, look_of, paper_style, shorten_label
-from ...plotting.ticks import crosses, decades, even
+from ...plotting.ticks import crosses, decades, even, from_zero
 from .distance_figure import draw_distances
 from .layer_figure import draw_maps, has_maps
 from .panels import (
@@ -34,6 +34,7 @@ from .panels import (
     remark_of,
     scale_of,
     set_ticks,
+    unit_of,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
     lines = _by_run(result.models)
     labels = list(lines) if lines else _labels(result.models)
     last = [models[-1] for models in lines.values()] if lines else list(result.models)
-    nats = "nats" if result.attrs.get("loss_units", "nat") == "nat" else ""
     spectra = {i: model for i, model in enumerate(last) if model.spectrum is not None}
     with paper_style(width):
         margin = LEFT if lines else min(LABELS, max(map(len, labels)) * CHARACTER + 0.12)
@@ -90,20 +90,19 @@ def draw(result: Sharpness, width: float = 3.5, title: str | None = None) -> Fig
             axes = sheet.axes(across, down, wide, high, ylabel=0.37 if lines else None)
             axes.set_title(TITLES[name], fontsize=SMALL, loc="left", pad=3)
             if lines:
-                _over_rounds(axes, name, lines, nats)
+                _over_rounds(axes, name, lines, unit_of(name, result.attrs))
                 lowest = i + columns >= len(names)
                 axes.tick_params(labelbottom=lowest)
                 axes.set_xlabel("round" if lowest else "", labelpad=1)
             else:
-                _rows(axes, name, result.models, len(labels) if spectra else 1, nats)
+                _rows(axes, name, result.models, len(labels) if spectra else 1, unit_of(name, result.attrs))
                 room = int((margin - 0.12) / CHARACTER)
                 shown = [shorten_label(label, room) if i % columns == 0 else "" for label in labels]
                 axes.set_yticks(range(len(labels)), shown)
         if spectra:
             axes = sheet.axes(LEFT, top + body + 0.06 + TITLE, width - LEFT - RIGHT, DENSITY)
-            axes.set_title(
-                f"spectral density{f' (1/{nats})' if nats else ''}, log scale", fontsize=SMALL, loc="left", pad=3
-            )
+            unit = " ($w^2$/nat)" if unit_of("trace", result.attrs) else ""
+            axes.set_title(f"spectral density{unit}, log scale", fontsize=SMALL, loc="left", pad=3)
             _densities(axes, spectra, result, looks)
         return sheet.finished(remark, 0.08)
 
@@ -132,10 +131,10 @@ def _looks(runs: Iterable[str]) -> list[dict[str, Any]]:
     return [{name: look[name] for name in ("color", "linestyle")} for look in looks_of(list(runs))]
 
 
-def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]], nats: str) -> None:
+def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]], base: str) -> None:
     """A measure over rounds, a colour a run, a marker a kind of model."""
     drawn = [_numbers(name, [model.measure(name) for model in models]) for models in lines.values()]
-    log, scale, unit = scale_of(np.concatenate([values for values, _ in drawn]), nats)
+    log, scale, unit = scale_of(np.concatenate([values for values, _ in drawn]), base)
     kinds = kinds_of([model for models in lines.values() for model in models])
     for look, models, (values, spread) in zip(_looks(lines), lines.values(), drawn, strict=True):
         colour = look["color"]
@@ -149,16 +148,16 @@ def _over_rounds(axes: Axes, name: str, lines: Mapping[str, Sequence[Curvature]]
     set_ticks(axes, axes.yaxis, log)
     every = np.concatenate([values[np.isfinite(values)] for values, _ in drawn])
     if not log and (every >= 0).all():
-        axes.set_ylim(bottom=0)
+        from_zero(axes)
     even(axes.xaxis, 4, integer=True)
     axes.margins(x=0.05)
     axes.set_ylabel(unit, fontsize=SMALL, labelpad=2)
 
 
-def _rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, nats: str) -> None:
+def _rows(axes: Axes, name: str, models: Sequence[Curvature], colours: int, base: str) -> None:
     """A measure, a row a model, in as many ``colours``."""
     values, spread = _numbers(name, [model.measure(name) for model in models])
-    log, scale, unit = scale_of(values, nats)
+    log, scale, unit = scale_of(values, base)
     for i, value in enumerate(values / scale):
         colour = COLOURS[i % min(colours, len(COLOURS))]
         if np.isfinite(value):
@@ -194,8 +193,8 @@ def _densities(
     axes.set_ylim(min(floors), 3 * max(peaks))
     decades(axes.yaxis, numticks=6, plain=False)
     axes.margins(x=0.01)
-    nats = " (nats)" if result.attrs.get("loss_units", "nat") == "nat" else ""
-    axes.set_xlabel(f"eigenvalue of the Hessian{nats}", labelpad=1)
+    unit = unit_of("eigenvalue_1", result.attrs)
+    axes.set_xlabel(f"eigenvalue of the Hessian{f' ({unit})' if unit else ''}", labelpad=1)
 
 
 def _numbers(name: str, measures: Sequence[CurvatureMeasure | None]) -> tuple[np.ndarray, np.ndarray]:

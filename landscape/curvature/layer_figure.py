@@ -9,7 +9,7 @@ import numpy as np
 
 from ...plotting.layer_maps import LayerMap, draw_layer_maps
 from ...plotting.style import shorten_label
-from .panels import TITLES, remark_of
+from .panels import TITLES, remark_of, unit_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,13 +31,13 @@ def draw_maps(result: Sharpness, width: float, title: str | None) -> Figure:
     layers = list(dict.fromkeys(model.layer for model in result.models))
     columns = list(dict.fromkeys(model.named for model in result.models))
     at = {(model.layer, model.named): model for model in result.models}
-    nats = "nats" if result.attrs.get("loss_units", "nat") == "nat" else ""
     maps = []
     for name in DRAWN:
         values = np.array([[_value(at.get((layer, column)), name) for column in columns] for layer in layers])
         if np.isfinite(values).any():
             signed = bool(np.nanmin(values) < 0)
-            maps.append(LayerMap(TITLES[name], nats, values, signed=signed, log=True, written=True))
+            unit = unit_of(name, result.attrs)
+            maps.append(LayerMap(TITLES[name], unit, values, signed=signed, log=True, written=True))
     names, axis = _names(result.models)
     remark = remark_of(result, False, drawn=DRAWN)
     if axis:  # the global model of a round needs no words

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,8 @@ TITLES = {
     "filter_worst_case": "worst rise, filters",
     "filter_mean": "mean rise, filters",
 }
+#: measures of the Hessian, whose unit is that of the loss per unit of weight squared
+HESSIAN = ("eigenvalue_1", "trace")
 # Whose stderr is one; an eigenvalue's is a bound, too small to be seen.
 SPREAD = ("trace", "ball_mean", "filter_mean")
 
@@ -35,13 +37,24 @@ OVER_ROUNDS, ROW, DENSITY, LABELS = 0.85, 0.15, 1.15, 1.25
 NUMBERS, LABEL = 0.17, 0.15
 
 
-def scale_of(values: np.ndarray, nats: str) -> tuple[bool, float, str]:
+def unit_of(name: str, attrs: Mapping[str, Any]) -> str:
+    """The unit of a measure; "" of a loss that has none.
+
+    >>> unit_of("trace", {}), unit_of("worst_case", {}), unit_of("trace", {"loss_units": ""})
+    ('nats/$w^2$', 'nats', '')
+    """
+    if attrs.get("loss_units", "nat") != "nat":
+        return ""
+    return "nats/$w^2$" if name in HESSIAN else "nats"
+
+
+def scale_of(values: np.ndarray, base: str) -> tuple[bool, float, str]:
     """Tell whether the axis is logarithmic, the power of ten that stands in its unit, and the unit."""
     finite = values[np.isfinite(values)]
     if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
-        return True, 1.0, f"{nats}, log" if nats else "log"
+        return True, 1.0, f"{base}, log" if base else "log"
     power = power_of_ten(values, 3)
-    return False, 10.0**power, rf"$10^{{{power}}}$ {nats}".strip() if power else nats
+    return False, 10.0**power, rf"$10^{{{power}}}$ {base}".strip() if power else base
 
 
 def set_ticks(axes: Axes, axis: Axis, log: bool) -> None:
@@ -63,6 +76,8 @@ def remark_of(result: Sharpness, over_rounds: bool, *, drawn: Sequence[str] = tu
     not all."""
     parts = []
     measures = [measure for _, measure in result.measures()]
+    if any("$w^2$" in unit_of(measure.name, result.attrs) for measure in measures if measure.name in drawn):
+        parts.append("$w$: unit of weight")
     radii = {measure.name: measure.radius for measure in measures if measure.radius is not None}
     if "worst_case" in radii and "worst_case" in drawn:
         parts.append(f"rise: of the loss within a distance ($L_2$) of {radii['worst_case']:g}")

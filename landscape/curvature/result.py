@@ -271,7 +271,8 @@ class Sharpness(TableResult):
             elif model.place == ALL:
                 sentences += [model.sentence(), self._distance(model)]
         spread = any(one.name in SPREAD and one.stderr is not None for _, one in self.measures())
-        about = "± one standard error over the random directions drawn"
+        other = "other " if self.distances else ""  # the means over clients say theirs
+        about = f"{other}± one standard error over the random directions drawn"
         return "\n".join([*sentences, *([about] if spread else []), *([self.frozen] if self.frozen else [])])
 
     def _by_layer(self, whole: Curvature) -> str:
@@ -315,7 +316,7 @@ class Sharpness(TableResult):
             if measure in found
         ]
         count = max(one.clients for one in own)
-        each = f"the data of each of {count} clients (mean ± standard error)"
+        each = f"the data of each of {count} clients (mean ± standard error over clients)"
         whose = "the one client's own data" if count == 1 else each
         return f"{model.named} on all clients' data against {whose}: {', '.join(told)}"
 

@@ -74,7 +74,7 @@ def _models_words(plane: Plane) -> list[str]:
         who = "three" if plane.span == "models" else f"{len(anchors)} clients"
         return [
             f"the mean has loss {mean.loss:.3g}{_error(' and error {}', mean)}, "
-            f"the best of the {who} {best.loss:.3g}{_error(' and {}', best)}"
+            f"the one of the {who} with the lowest loss {best.loss:.3g}{_error(' and {}', best)}"
         ]
     if plane.path:
         first, last = plane.path[0], plane.path[-1]

@@ -459,10 +459,13 @@ def test_a_run_of_another_program_needs_its_model_and_data_named(
     assert not Path("runs/ima/figures").exists()
 
 
-def test_diverged_runs_are_drawn_too(runs: Path) -> None:
+def test_diverged_runs_are_drawn_too_and_said_to_be(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--clients", "8", "--participation", "0.5", "--rounds", "2", "--lr", "1e30", "--keep-going"]
     assert run(["train", "--method", "fma", "--out", "wild", *words]) == 0
+    lost = "diverged: no finite loss from round 1 on; its answers count as wrong"
+    assert f"wild: 2 rounds; test error of the global model 100.0 %; it {lost}\n" in capsys.readouterr().out
     assert run(["curves", "wild"]) == 0
+    assert f"\nwild {lost}\n" in capsys.readouterr().out
 
 
 def test_a_run_that_lost_its_partition_is_not_resumed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -557,6 +557,17 @@ def with_errors(made: ClientCKA, *errors: float) -> ClientCKA:
     return ClientCKA(tuple(rounds), made.attrs)
 
 
+def test_a_run_without_a_finite_similarity_says_so_in_place_of_numbers() -> None:
+    """An axis of nothing had numbers from -0.05 to 0.05, and its name over them."""
+    none = {"mean": math.nan, "mean_global": math.nan}
+    lost = [replace(one, cka=np.full_like(one.cka, np.nan), **none) for one in over_rounds().rounds]
+    axes = next(
+        one for one in ClientCKA(tuple(lost), over_rounds().attrs).figure().axes if one.get_ylabel() == "mean CKA"
+    )
+    assert [text.get_text() for text in axes.texts] == ["not finite"]
+    assert not axes.get_yticks().size
+
+
 def test_test_errors_are_drawn_against_similarity_where_they_were_measured(tmp_path: Path) -> None:
     made = with_errors(over_rounds(), 0.8, math.nan, 0.2)
     made.save(tmp_path / "a.nc")
@@ -569,6 +580,10 @@ def test_test_errors_are_drawn_against_similarity_where_they_were_measured(tmp_p
     np.testing.assert_allclose(line.get_xdata(), [one.mean for one in kept])
     np.testing.assert_allclose(line.get_ydata(), [80, 20])
     assert [text.get_text() for text in panel.texts] == [str(one.round) for one in kept]
+    # of errors in a narrow span the highest marker is whole
+    narrow = with_errors(over_rounds(), 0.801, 0.797, 0.8).figure().axes
+    (panel,) = [axes for axes in narrow if axes.get_xlabel() == "mean CKA between clients"]
+    assert panel.get_ylim() == (0.0, pytest.approx(1.08 * 80.1))
     # one round with an error is no curve, and none draws no panel
     for errors in ((0.8, math.nan, math.nan), (math.nan,) * 3):
         axes = with_errors(over_rounds(), *errors).figure().axes
@@ -579,6 +594,11 @@ def test_test_errors_are_drawn_against_similarity_where_they_were_measured(tmp_p
     np.testing.assert_allclose(lines["fma"].get_ydata(), [70, 60, 50])
     assert lines["fma"].get_marker() != lines["ima"].get_marker(), "told apart without colour"
     assert lines["fma"].get_color() != lines["ima"].get_color()
+    assert lines["fma"].get_linestyle() != lines["ima"].get_linestyle()
+    means = next(axes for axes in both.axes if axes.get_ylabel() == "mean CKA")
+    assert {line.get_marker() for line in means.lines if line.get_linestyle() == "-" and line.get_label() == "fma"} == {
+        lines["fma"].get_marker()
+    }
     # names where the lines end, numbers at their ends and wherever they hide nothing
     assert {"ima", "fma", "1", "20"} <= {text.get_text() for text in panel.texts}
 

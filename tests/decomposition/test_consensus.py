@@ -318,6 +318,38 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
         Consensus((*one.rounds, *one.rounds))
 
 
+def test_the_caption_says_whether_a_node_has_the_merged_model() -> None:
+    """Mixing gives all nodes one model where there is a server."""
+    one, other = MeasuredRound(row("fma", 1, mixing="one", after=0.0)), MeasuredRound(row("fma", 2))
+    for rounds, words in (
+        ((one,), "merged: the mean of all nodes; mixing gives all one model;"),
+        ((other,), "merged: the mean of all nodes, which no node has;"),
+        ((one, other), "merged: the mean of all nodes;"),
+    ):
+        figure = Consensus(rounds, {"split": "test", "data": "digits", "samples": 9}).figure()
+        assert words in " ".join(" ".join(text.get_text() for text in figure.texts).split())
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_methods_of_one_colour_have_markers_of_their_own(count: int) -> None:
+    """Also of many rounds, whose lines have few marks, and of dashed lines."""
+    rounds = tuple(MeasuredRound(row(run, 1 + t)) for run in ("fma", "fedadam") for t in range(count))
+    axes = Consensus(rounds, {"split": "test"}).figure().axes[0]
+    lines = [line for line in axes.lines if not str(line.get_label()).startswith("_tie")]
+    assert len({line.get_color() for line in lines}) == 1, "the case is one of methods that share a colour"
+    assert [line.get_marker() for line in lines] == ["o", "o", "s", "s"]
+    assert len({line.get_markerfacecolor() for line in lines}) == 2, "dashed lines have hollow ones"
+    marked = [line.get_markevery() for line in lines]
+    assert marked == [None] * 4 if count == 3 else all(3 < len(at) < 10 for at in marked)
+
+
+def test_words_stand_apart_where_errors_are_near_the_top() -> None:
+    """What is after mixing is 0, and the label of the panel below stood in it."""
+    numbers = {"mixing": "one", "after": 0.0, "merged_error": 0.797, "nodes_error": 0.801}
+    result = Consensus((MeasuredRound(row("ima", 1, **numbers)), MeasuredRound(row("ima", 2, **numbers))))
+    assert_apart(assert_inside(result.figure(), 3.5))
+
+
 def test_only_runs_of_adapters_have_distances_of_products() -> None:
     """Whichever run is first; a label is known, too."""
     rounds = tuple(MeasuredRound(row(run, 3)) for run in ("head", "lora"))

@@ -288,6 +288,8 @@ def test_several_runs_are_columns_on_common_axes():
     high = replace(high, curves=(ErrorCurve("global", (1, 60), (0.99, 0.5)),))
     figure = result(plausible(), high).figure(7.0)
     assert len(figure.axes) == 10
+    # the last run alone has no averaged model, and the first one's line has a name
+    assert {"global", "averaged"} <= {text.get_text() for text in figure.axes[-1].texts}
     for left, right in zip(figure.axes[::2], figure.axes[1::2], strict=True):
         assert left.get_ylim() == right.get_ylim()
         for ax in (left, right):

@@ -291,6 +291,67 @@ def test_a_client_that_diverged_is_no_gain_of_the_average(lost: float | None) ->
     assert (found[0]["diverged"], "diverged" in found[1]) == ([2], False)
 
 
+def lost(whole: RoundMatrix, *models: str) -> RoundMatrix:
+    """The same, where these models are no numbers."""
+    cells = (replace(one, loss=math.nan, error=1.0) if one.model in models else one for one in whole.cells)
+    return replace(whole, cells=tuple(cells))
+
+
+@pytest.mark.same_elsewhere
+def test_nobody_gains_or_loses_by_a_shared_model_that_diverged() -> None:
+    """Every client lost by a global model that was no number, by more than two standard errors; where everything was
+    none, nobody lost."""
+    whole = made(-0.5, -0.4, 0.1)
+    said = "ima, round 4: the global model has no finite loss, so it has no gains (NaN outputs count as wrong)"
+    for models, more in (
+        (("global",), ""),
+        (("global", "client-2"), "; nor has the own model of client 2"),
+        (("global", "client-0", "client-2"), "; nor has the own model of clients 0, 2"),
+        (whole.models, "; nor has any client's model"),
+    ):
+        result = Matrix("ima", (lost(whole, *models),))
+        assert result.summary() == f"{said}{more}"
+        home = at_home(result.rounds[0])
+        assert (home.measured, home.worse, home.least, math.isnan(home.mean)) == (0, 0, None, True)
+        figure = result.figure()
+        assert said.partition(": ")[2] in shown(figure)
+        assert "no such sample, or no number" in shown(figure)
+        below = figure.axes[-1]
+        assert [text.get_text() for text in below.texts] == ["not finite"]
+        assert not below.get_yticks().size
+        image = np.ma.asarray(figure.axes[0].images[0].get_array())
+        assert np.ma.getmaskarray(image).all(axis=1).tolist() == [name in models for name in whole.models]
+        # a scale of nothing is no scale
+        assert len(figure.axes) == (2 if len(models) == len(whole.models) else 3)
+    assert not any(text.get_text() for text in Matrix("ima", (whole,)).figure().axes[-1].texts)
+    others = Matrix("ima", (lost(whole, "client-0", "client-1", "client-2"),)).summary()
+    assert others.startswith("ima, round 4: no client has samples of its own on which its model and the global model")
+    assert others.endswith("left out, because the own model has no finite loss: clients 0, 1, 2")
+
+
+@pytest.mark.same_elsewhere
+def test_a_page_shows_no_errors_of_models_that_diverged() -> None:
+    from fedscope.decomposition.matrix.page import _map, _scale
+
+    one = lost(made(-0.5, 0.1), "global", "client-1")
+    assert _scale(Matrix("ima", (one,))) == (50.0, 50.0)
+    shown = _map(one)
+    assert [row[0] is None for row in shown["z"]] == [False, True, True]
+    assert shown["text"][2][0].endswith("10 samples<br>loss not finite<br>error 100 %")
+
+
+@pytest.mark.same_elsewhere
+def test_the_caption_counts_the_samples_that_are_shown() -> None:
+    """Of fifty clients ten take part, and the last column is of test data."""
+    attrs = {"data": "digits", "split": "train", "samples": 1437}
+    one = made(0.1, 0.2, 0.3)
+    cells = tuple(replace(cell, samples=360 if cell.place == "test" else 95) for cell in one.cells)
+    said = shown(Matrix("ima", (replace(one, cells=cells),), attrs).figure())
+    assert said.endswith("digits train, 285 samples, and test, 360 samples")
+    attrs |= {"split": "test", "samples": 360}  # of which the clients' are some
+    assert shown(Matrix("ima", (replace(one, cells=cells),), attrs).figure()).endswith("digits test, 360 samples")
+
+
 @pytest.mark.same_elsewhere
 def test_the_exact_test_of_paired_errors_is_scipys_on_counts_of_samples() -> None:
     draw = np.random.default_rng(0)

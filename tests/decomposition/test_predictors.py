@@ -281,6 +281,14 @@ def test_the_figure_has_a_row_a_predictor_and_grey_for_chance() -> None:
         assert one.get_ydata()[0] < other.get_ydata()[0]
 
 
+@pytest.mark.same_elsewhere
+@pytest.mark.parametrize(("count", "words"), [(3, "3 rounds"), (1, "1 round")])
+def test_a_figure_of_too_few_rounds_says_so(count: int, words: str) -> None:
+    figure = Predictors((ROUND,), (Correlation("cosine", count, None, None, None),), {}).figure()
+    assert [text.get_text() for text in figure.axes[0].texts] == [f"unknown from {words}"]
+    assert f"over {words}; " in " ".join(text.get_text() for text in figure.texts)
+
+
 def test_rounds_that_lack_something_are_refused(tmp_path: Path) -> None:
     layout = Layout((TensorEntry("w", (2, 3), "float32", "parameter"),))
     model = Weights(layout, np.ones(6, np.float32), {})

@@ -373,6 +373,15 @@ def test_words_name_who_diverged() -> None:
     assert "a: clients 11, 13 of round 2, clients 11, 13 of round 4 diverged: no mean exists there" in remark
 
 
+def test_a_run_that_diverged_whole_has_its_rounds_and_says_so() -> None:
+    """Its axis of rounds went from -0.04 to 0.04."""
+    upper, lower = draw_updates([diverging([1, 2, 3], 3)]).axes[:2]
+    for axes in (upper, lower):
+        assert [text.get_text() for text in axes.texts] == ["not finite"]
+        assert axes.get_xlim() == (0.5, 3.5)
+        assert not axes.get_yticks().size
+
+
 @pytest.mark.parametrize("rounds", [6, 40])
 def test_a_round_between_two_that_have_no_value_is_drawn(rounds: int) -> None:
     """A line and a band through one round have no length."""

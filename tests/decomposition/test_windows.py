@@ -420,6 +420,7 @@ def test_the_figure_draws_the_numbers() -> None:
     (panel,) = several.axes
     lines = {str(one.get_label()): one for one in panel.lines}
     assert lines["fma"].get_marker() != lines["scaffold"].get_marker()
+    assert lines["fma"].get_linestyle() != lines["scaffold"].get_linestyle()
     (alone,) = WindowMeans(made(rounds=[9]), "all", ATTRS).figure().axes
     assert not alone.collections
     with pytest.raises(FedscopeError, match="no round to draw"):

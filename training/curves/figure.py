@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.drawing import drawing
+from ...plotting.legends import fitting_columns
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
 from ...plotting.stack import PanelStack
@@ -88,7 +89,7 @@ def draw_curves(
         last = max(int(curve.round[-1]) for curve in curves.lines)
         panels[-1].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
         handles = _handles(curves, marks, int((width - 0.5) / CHARACTER))
-        return stack.finished(handles, _columns(handles, width), title)
+        return stack.finished(handles, fitting_columns(handles, width), title)
 
 
 def _draw(
@@ -215,16 +216,6 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
         "reached": Line2D([], [], mfc="white", mec=grey, marker="o", markersize=4, linestyle="none", label="reached"),
     }
     return handles + [handle for mark, handle in others.items() if mark in marks]
-
-
-def _columns(handles: Sequence[Any], width: float) -> int:
-    """Count the columns of the legend that fit; entries go down a column first."""
-    lengths = [len(handle.get_label()) for handle in handles]
-    for columns in range(min(4, len(lengths)), 1, -1):
-        parts = np.array_split(lengths, columns)
-        if sum(CHARACTER * part.max() + 0.45 for part in parts) <= width:
-            return columns
-    return 1
 
 
 def _line(curve: Curve, measure: CurveMeasure, smoothing: int) -> tuple[np.ndarray, np.ndarray]:

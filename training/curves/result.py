@@ -18,6 +18,7 @@ from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
 from ...results.tables import AGAIN, COUNTS, add_suffix, refuse_cut, row_counts, write_csv
 from .bands import COLUMNS, Band, seeds_of
+from .diverged import describe_diverged
 from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, reachable, refuse_smoothing
 from .run_curve import Curve, curve_of
 from .summary import describe_missing, describe_reached, describe_stale, tails
@@ -210,6 +211,7 @@ class Curves(TableResult):
         if self.target is not None:
             said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
         said += filter(None, (describe_stale(self.runs, measure) for measure in told))
+        said += dict.fromkeys(note for one in told for note in describe_diverged(self.runs, one, self.last))
         later = self.attrs.get("measured", {})
         said += [f"measured afterwards: {run}: {'; '.join(one['words'] for one in own)}" for run, own in later.items()]
         return "\n".join(said)

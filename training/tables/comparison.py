@@ -28,6 +28,7 @@ from .layout import axes_of, position, words_of
 from .notes import (
     notes_on_cells,
     notes_on_data,
+    notes_on_diverged,
     notes_on_last_numbers,
     notes_on_later_measurements,
     notes_on_models,
@@ -329,6 +330,7 @@ def table(
             *notes_on_models(gathered, chosen, of),
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
             *notes_on_last_numbers(gathered, chosen, of),
+            *notes_on_diverged(gathered, chosen, of, last),
             *notes_on_other_settings(gathered, (*rows, *columns), best_of),
             *history_notes(gathered.entries),
             *adapter_notes(gathered.entries),

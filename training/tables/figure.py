@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.drawing import drawing
+from ...plotting.legends import fitting_columns
 from ...plotting.looks import looks_of
 from ...plotting.printed import printed_setting, printed_words
 from ...plotting.spread import mean_bars
 from ...plotting.stack import PanelStack
-from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
+from ...plotting.style import CHARACTER, SMALL, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
 from ..curves.summary import break_label
@@ -22,13 +23,26 @@ if TYPE_CHECKING:
 
     from .comparison import Comparison
 
+#: markers of the values of a second setting, beside which a method keeps its colour, dashes and marker
+FILLED: tuple[dict[str, Any], ...] = (
+    {"fillstyle": "full"},
+    {"fillstyle": "none", "markeredgewidth": 0.7},
+    {"fillstyle": "left", "markeredgewidth": 0.5, "markerfacecoloralt": "white"},
+    {"fillstyle": "top", "markeredgewidth": 0.5, "markerfacecoloralt": "white"},
+)
+#: of a line in the legend, in letters' heights: dashes show
+HANDLE = 3.4
+SIZE = 3.5
+GREY_MARKER: dict[str, Any] = {"color": "0.4", "marker": "o", "linestyle": "", "markersize": SIZE}
+
 
 @drawing
 def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Figure:
     """Mean and, as bars, deviation over seeds against the columns' setting; of several measures the first.
 
-    Where the columns have a second setting, a row has a line for each of its values, dashed from the second on. The
-    axis is logarithmic where the greatest value is more than ten times the smallest.
+    A row has the colour, dashes and marker of its method. Where the columns have a second setting, it has a line for
+    each of its values, whose markers are filled otherwise. The axis is logarithmic where the greatest value is more
+    than ten times the smallest.
 
     Raises:
         FedscopeError: columns without a setting that is a number, or of one value of it.
@@ -67,12 +81,9 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 mean, deviation = (
                     scale * np.array([getattr(cell, name) for _, cell in cells]) for name in ("mean", "deviation")
                 )
-                look = {**looks[i], "marker": "o", "markersize": 2.5}
-                if j:
-                    look["linestyle"] = (0, (3 + j, 1.5))
+                look = {**looks[i], **FILLED[j % len(FILLED)], "markersize": SIZE}
                 named = ", ".join(part for part in (printed_words(row, rows), rest) if part)
-                label = shorten_label(named, int((width - 0.5) / CHARACTER))
-                axes.plot(x, mean, label=label, **look)
+                axes.plot(x, mean, label=_shorten(named, width), **look)
                 if not np.isnan(deviation).all():
                     mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)
                     seeds = max(seeds, *(len(cell.values) for _, cell in cells))
@@ -88,6 +99,20 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
         axes.set_xlabel(f"{named}{log}" if key else "")
         axes.set_ylabel(break_label(measure.label))
         handles = axes.get_legend_handles_labels()[0]
+        if len(table.rows_named) > 1 and len(rests) > 1:  # a line each, and what fills its marker
+            names = [_shorten(printed_words(row, rows), width) for row in table.rows_named]
+            handles = [
+                Line2D([], [], **look, markersize=SIZE, label=name) for name, look in zip(names, looks, strict=True)
+            ]
+            handles += [
+                Line2D([], [], **FILLED[j % len(FILLED)], **GREY_MARKER, label=_shorten(rest, width))
+                for j, rest in enumerate(rests)
+            ]
         if seeds:
             handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))
-        return stack.finished(handles, 2, title)
+        columns = min(2, fitting_columns(handles, width, 0.3 + HANDLE * SMALL / 72))
+        return stack.finished(handles, columns, title, long=HANDLE)
+
+
+def _shorten(label: str, width: float) -> str:
+    return shorten_label(label, int((width - 0.5) / CHARACTER))

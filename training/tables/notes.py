@@ -11,6 +11,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
+from ..curves.diverged import describe_diverged
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.summary import describe_stale
 from ..same_data import same_data
@@ -98,6 +99,21 @@ def notes_on_last_numbers(gathered: Gathered, measures: Sequence[CurveMeasure], 
         for kind in kinds
     )
     return list(dict.fromkeys(filter(None, notes)))
+
+
+def notes_on_diverged(
+    gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int | None = None
+) -> list[str]:
+    """Say which runs enter a mean with the error of a model that has diverged."""
+    notes: list[str] = []
+    for measure in measures:
+        for kind in ("global", "averaged") if of == "both" else (of,):
+            if kind == "averaged" and measure.is_deployed:  # the loss beside is the average's, too
+                own, curves = measure_of(f"averaged_{measure.name}"), [entry.curve for entry in gathered.entries]
+            else:
+                own, curves = measure, [curve_of_model(entry.curve, kind, measure) for entry in gathered.entries]
+            notes += describe_diverged(curves, own, last)
+    return list(dict.fromkeys(notes))
 
 
 def notes_on_other_settings(gathered: Gathered, said: Sequence[str], chosen: Sequence[str] = ()) -> list[str]:

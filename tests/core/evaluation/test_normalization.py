@@ -277,7 +277,9 @@ def said_of_one_policy(plane: Plane) -> None:
         elif plane.mean is not None:
             best = min(values[id(one)] for one in plane.anchors)
             assert f"the mean has loss {values[id(plane.mean)]:.3g} and" in text
-            assert re.search(rf"the best of the (three|4 clients) {re.escape(f'{best:.3g}')} and", text)
+            assert re.search(
+                rf"the one of the (three|4 clients) with the lowest loss {re.escape(f'{best:.3g}')} and", text
+            )
         elif plane.path:
             assert f"from {plane.path[0].label} (loss {values[id(plane.path[0])]:.3g}," in text
             assert f"to {plane.path[-1].label} ({values[id(plane.path[-1])]:.3g}," in text

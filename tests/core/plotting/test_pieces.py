@@ -22,7 +22,7 @@ from fedscope.plotting.levels import BANDS, RATIO, within
 from fedscope.plotting.spread import mean_band
 from fedscope.plotting.still import Still
 from fedscope.plotting.style import CHARACTER, SMALL
-from fedscope.plotting.ticks import DOT, crosses, label_points
+from fedscope.plotting.ticks import DOT, crosses, from_zero, label_ends, label_points
 from fedscope.plotting.web_page import as_page, split_library
 
 pytestmark = pytest.mark.same_elsewhere
@@ -165,6 +165,30 @@ def test_crosses_stand_at_the_axis_where_a_value_is_not_finite() -> None:
     (line,) = axes.lines
     assert (list(line.get_xdata()), list(line.get_ydata()), line.get_marker()) == ([1, 5], [0.02, 0.02], "x")
     assert line.get_transform() == axes.get_xaxis_transform(), "across in data, upwards in shares of the panel"
+
+
+def test_the_highest_marker_has_room_above_it() -> None:
+    """The margin of values from 97 to 100 is of three of them, and the axis begins at 0."""
+    for values, top in (([97.0, 100.0], 108.0), ([0.0, 100.0], 108.0), ([np.nan, 50.0], 54.0)):
+        axes = Figure().add_subplot()
+        axes.plot([1, 2], values, "o")
+        from_zero(axes)
+        assert axes.get_ylim() == (0.0, pytest.approx(top))
+
+
+def test_labels_at_the_ends_name_the_lines_of_all_panels_side_by_side() -> None:
+    """A line that only a panel further left has is named, too, and each once."""
+    left, right = Figure().subplots(1, 2, sharey=True)
+    left.plot([1, 2], [3, 4], color="#000000", label="averaged")
+    left.plot([1, 2], [5, 6], color="#777777", label="global")
+    right.plot([1, 2], [5, 8], color="#777777", label="global")
+    right.plot([1, 2], [0, np.nan], label="_bar")
+    label_ends(right, 1.0, [left])
+    found = {text.get_text(): text.get_position()[1] for text in right.texts}
+    assert list(found) == ["averaged", "global"]
+    places = (right.transScale + right.transLimits).transform([(0, 4), (0, 8)])[:, 1]
+    assert list(found.values()) == pytest.approx(places.tolist())
+    assert not left.texts
 
 
 def test_a_page_is_one_document_that_runs_two_scripts_both_known_by_hash() -> None:

@@ -185,6 +185,7 @@ def test_a_damaged_file_and_diverged_clients_come_first(
     assert f"  lost is not sound: {unsound.broken['lost'].removeprefix('No: ')}" in capsys.readouterr().out
     pattern = r"No: (client \d+|\d clients) diverged \(the training loss is not finite in rounds? [1-3-]+\)"
     assert re.search(pattern, words)
+    assert "(round 3; it diverged: no finite loss from round 1 on; its answers count as wrong)" in words
 
 
 def test_a_round_that_cannot_be_read_is_a_fault_of_the_page_and_not_its_end(runs: Path) -> None:

@@ -280,18 +280,20 @@ def test_several_rounds_are_lines_a_colour_a_run(tmp_path: Path) -> None:
     (line, *_) = figure.axes[0].lines
     assert line.get_xdata().tolist() == [1, 2, 3]  # type: ignore[union-attr]
     assert line.get_ydata().tolist() == [1, 2, 3]  # type: ignore[union-attr]
-    assert figure.axes[2].get_ylabel() == "$10^{-6}$ nats"
+    assert [axes.get_ylabel() for axes in figure.axes] == ["nats/$w^2$", "nats/$w^2$", "$10^{-6}$ nats"]
     assert figure.axes[2].lines[0].get_ydata().tolist() == [1, 2, 3]  # type: ignore[union-attr]
     # bars where they are standard errors, and not on eigenvalues
     assert len(figure.axes[0].collections[0].get_paths()[0].vertices) == 2  # type: ignore[attr-defined]
     assert np.isnan(figure.axes[0].collections[0].get_paths()[0].vertices).any()  # type: ignore[attr-defined]
     assert not np.isnan(figure.axes[1].collections[0].get_paths()[0].vertices).any()  # type: ignore[attr-defined]
     assert figure.axes[0].get_ylim()[0] == 0
+    assert figure.axes[0].get_ylim()[1] >= 1.08 * 3, "the highest marker is whole"
     bar = figure.axes[2].collections[0].get_paths()[0].vertices  # type: ignore[attr-defined]
     assert bar[:, 1].tolist() == pytest.approx([0.9, 1.1])
     said = " ".join(text.get_text() for text in figure.texts)
     assert "fma ima" in said
     assert "1,437 samples" in said
+    assert "$w$: unit of weight; " in said
     assert "squares: averaged models" in said
     marks = {
         line.get_marker() for line in figure.axes[0].lines if line.get_color() == COLOURS[1] and line.get_xdata().size
@@ -310,14 +312,14 @@ def test_single_models_are_rows_and_a_density_is_logarithmic() -> None:
     figure = Sharpness(models, ATTRS).figure(3.5, "a title")
     first, second, rise, density = figure.axes
     assert [axes.get_xlabel() for axes in figure.axes] == [
-        *("nats", "nats", "$10^{-6}$ nats", "eigenvalue of the Hessian (nats)")
+        *("nats/$w^2$", "nats/$w^2$", "$10^{-6}$ nats", "eigenvalue of the Hessian (nats/$w^2$)")
     ]
     (point, *_) = rise.containers[0]
     assert (point.get_xdata(), point.get_ydata()) == (pytest.approx([3]), [0]), "in that unit"
     assert [label.get_text() for label in first.get_yticklabels()] == ["fma@60/global", "best"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["", ""]
     assert density.get_yscale() == "log"
-    assert density.get_title(loc="left") == "spectral density (1/nats), log scale"
+    assert density.get_title(loc="left") == "spectral density ($w^2$/nat), log scale"
     assert len(density.lines) == 1
     assert figure.get_figwidth() == 3.5
     plt.close(figure)
@@ -452,5 +454,11 @@ def test_what_is_unknown_is_said_in_words() -> None:
     about = "± one standard error over the random directions drawn"
     assert Sharpness((made,)).summary() == f"{made.sentence()}\n{about}"
     assert Sharpness((broken,)).summary() == broken.sentence()
+    # means over clients say that theirs is over clients
+    places = (replace(made, place="all"), *(replace(made, place=f"client-{k}") for k in (1, 2)))
+    told = Sharpness(places).summary()
+    assert "the data of each of 2 clients (mean ± standard error over clients): " in told
+    assert "mean rise 0.25 against 0.25 ± 0 (distance" in told
+    assert told.endswith(f"\nother {about}")
     layers = [replace(made, layer=name, parameters=5, measures=some) for name in ("u", "v", "all layers")]
     assert "nan" not in Sharpness(tuple(layers)).summary()

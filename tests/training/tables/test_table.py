@@ -506,6 +506,32 @@ def test_the_figure_is_against_the_columns_setting(grid: dict[tuple[str, float, 
         table([grid["fma", 1.0, 0], grid["fedavgm", 1.0, 0]]).figure()
 
 
+def test_methods_of_one_colour_and_values_of_a_second_setting_have_looks_of_their_own() -> None:
+    """All colours are taken by seven methods; six blue lines with round markers told nobody apart."""
+    from fedscope.plotting.legends import fitting_columns
+    from fedscope.training.tables.comparison import Cell
+
+    columns = {f"{share}, {batch}": [share, f"batch {batch}"] for share in (0.2, 0.4) for batch in (10, 20, 40)}
+    cells = tuple(
+        Cell(row, column, "test_error", {"0": 0.1 * i, "1": 0.2 * i})
+        for i, row in enumerate(("fma", "fedadam"))
+        for column in columns
+    )
+    attrs = {"rows": ["method"], "axis": "run.participation", "places": columns}
+    figure = Comparison(cells, 10, attrs=attrs).figure()
+    lines = [line for line in figure.axes[0].lines if not str(line.get_label()).startswith("_")]
+    looks = [(line.get_color(), str(line.get_linestyle()), line.get_marker(), line.get_fillstyle()) for line in lines]
+    assert len(lines) == len(set(looks)) == 6
+    assert len({look[0] for look in looks}) == 1, "the case is one of methods that share a colour"
+    assert len({look[1:3] for look in looks}) == 2, "a method keeps its dashes and its marker"
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words == ["FMA (FedAvg)", "FedAdam", "batch 10", "batch 20", "batch 40", "± s.d. over 2 seeds"]
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert fitting_columns(lines[:2], 1.0) == 1
+
+
 def test_csv_has_all_digits(grid: dict[tuple[str, float, int], Run]) -> None:
     found = table(list(grid.values()))
     rows = list(csv.DictReader(io.StringIO(found.text("csv"))))
