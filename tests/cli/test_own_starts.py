@@ -87,7 +87,6 @@ REFUSED = {
 }
 #: that ask for something else which no recorded run without a server has
 ELSEWHERE = {
-    "data": "has no config.toml",
     "curves": "fma has no numbers of test_loss or test_error, only of participants; ask for one of these with "
     "--measure; without a server there is no model that they would be of, but fedscope measure RUN --clients gives",
     "curves-target": "fma has no numbers of test_error, only of participants; ask for one of these with --measure; "
