@@ -102,7 +102,7 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     from .. import refuse_unequal_runs
 
     groups: dict[str, dict[str, list[Run]]] = {}
-    for run in runs:
+    for run, sources in zip(runs, method_sources(runs), strict=True):
         if run.is_foreign and run.config is None:
             raise FedscopeError(
                 f"{run.path} was recorded by {run.info['source']} and keeps no config.toml, so it is not known to "
@@ -112,7 +112,7 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
         config = run.config or {}
         method = [config.get(section) for section in ("client", "server", "average")]
         of_method = groups.setdefault(json.dumps(method, sort_keys=True), {})
-        of_method.setdefault(json.dumps(method_sources(run), sort_keys=True), []).append(run)
+        of_method.setdefault(json.dumps(sources, sort_keys=True), []).append(run)
     for of_method in groups.values():
         for group in of_method.values():
             others = [one for own in of_method.values() if own is not group for one in own]

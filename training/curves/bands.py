@@ -126,8 +126,8 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
             in common.
     """
     groups: dict[str, list[int]] = {}
-    for i, run in enumerate(runs):
-        groups.setdefault(json.dumps(_settings(run), sort_keys=True), []).append(i)
+    for i, told in enumerate(_all_settings(runs)):
+        groups.setdefault(json.dumps(told, sort_keys=True), []).append(i)
     if len(groups) == len(runs):
         raise FedscopeError(_alone(runs))
     for group in groups.values():
@@ -164,7 +164,7 @@ def bands_over(bands: Sequence[Band], stored: Any) -> tuple[Band, ...]:
 
 def _tell_of_sources(runs: Sequence[Run]) -> None:
     """Say of the first two runs that would be of one band, had they been trained by one source of their code."""
-    told = [(run, _settings(run), set(method_sources(run))) for run in runs]
+    told = list(zip(runs, _all_settings(runs), map(set, method_sources(runs)), strict=True))
     for (one, ours, sources), (other, theirs, _) in combinations(told, 2):
         differing = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
         if differing and sources.issuperset(differing):
@@ -189,6 +189,11 @@ def _warn_of_short(band: Band, ends: Mapping[str, tuple[int, int | None]]) -> No
         )
 
 
+def _all_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the settings of each, and the sources of the code that they name."""
+    return [{**_settings(run), **sources} for run, sources in zip(runs, method_sources(runs), strict=True)]
+
+
 def _settings(run: Run) -> dict[str, Any]:
     """All that tells a run from one of another seed, flat: ``average.method`` and so on."""
     if run.is_foreign and run.config is None:
@@ -208,7 +213,6 @@ def _settings(run: Run) -> dict[str, Any]:
         **_flat(run.config or {}),
         "data": _data(run),
         **({"history": history} if history else {}),
-        **method_sources(run),
     }
 
 
@@ -232,7 +236,7 @@ def _alone(runs: Sequence[Run]) -> str:
     remedy = "train others with another --seed, or leave out --bands"
     if len(runs) == 1:
         return f"--bands needs runs that differ only in their seed, and {runs[0].name} is one run; {remedy}"
-    one, other = (_settings(run) for run in runs[:2])
+    one, other = _all_settings(runs)[:2]
     differing = [key for key in {**one, **other} if one.get(key) != other.get(key)]
     # what a method brings with it says less than the method
     first = next((key for key in differing if key.endswith((".method", ".name"))), differing[0])

@@ -38,7 +38,8 @@ def lost_in(curve: Curve, measure: CurveMeasure, last: int | None = None) -> Los
     there are none, and of measures without the loss of the same model.
 
     A missing loss alone says little: a loop may record none, or one every tenth round. So of the missing ones those
-    count in which no answer is right, and those after which none has come for longer than rounds were left out before.
+    count in which no answer is right, and those after which none has come for longer than rounds were left out before,
+    where no error in these is as small as the last with a loss.
     An infinite loss is one: a loss of one's own may be infinite on a sample.
 
     Args:
@@ -57,7 +58,10 @@ def lost_in(curve: Curve, measure: CurveMeasure, last: int | None = None) -> Los
     wrong = missing & (error == 1) & share
     ended = Curve(curve.run, curve.round, {"test_loss": loss}).stale_at(measure_of("test_loss"))
     if ended is not None:
-        lost = wrong | (missing & (rounds > ended))
+        gone = missing & (rounds > ended)
+        # a loop that no longer measures its loss goes on learning; what has diverged does not
+        learns = bool((error[gone] <= error[(rounds <= ended) & ~missing][-1:]).any())
+        lost = wrong if learns else wrong | gone
     else:
         # of a run with no loss at all, which may be one that nobody measured, all answers have to be wrong
         lost = wrong if not np.isnan(loss).all() or wrong.all() else np.zeros_like(wrong)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...checkpoints import Run
 from ...checkpoints.io.errors import list_few
-from ..user_code.different_sources import sources_of
+from ..user_code.different_sources import sources_among, unknown_in
 from ..user_code.kept_source import sources_in
 
 
@@ -16,13 +16,16 @@ def code_notes(runs: Sequence[Run]) -> Iterator[str]:
     packages: dict[tuple[str, str], set[str]] = {}
     sources: dict[tuple[str, str], dict[str, list[str]]] = {}
     changes: list[str] = []
-    for run in runs:
+    unknown: dict[tuple[str, str], list[str]] = {}
+    for run, of_run in zip(runs, sources_among(runs), strict=True):
+        for key in unknown_in(run):
+            unknown.setdefault(key, []).append(run.name)
         for (kind, name), entries in sources_in(run).items():
             for entry in entries:
                 if ":" not in name and entry.get("distribution"):
                     said = f"{entry['distribution']} {entry.get('version', '')}".strip()
                     packages.setdefault((kind, name), set()).add(said)
-        for (kind, name), own in sources_of(run).items():
+        for (kind, name), own in of_run.items():
             for digest in dict.fromkeys(digest for _, digest in own if digest):
                 sources.setdefault((kind, name), {}).setdefault(digest, []).append(run.name)
             if later := [after for after, _ in own[1:]]:
@@ -38,4 +41,7 @@ def code_notes(runs: Sequence[Run]) -> Iterator[str]:
                 f"the {kind} {name} has {len(by_source)} different sources in these runs ({list_few(others, 3)}): they "
                 "are not one method"
             )
+    for (kind, name), among in unknown.items():
+        if len(runs) > 1:
+            yield f"the source of the {kind} {name} is not known of {list_few(among, 3)}: it may be another"
     yield from changes

@@ -6,22 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..settings.code_kinds import KINDS
-from ..user_code.different_sources import Sources, method_kinds
+from ..user_code.different_sources import Sources, methods_among
 from .table_runs import TableRun
 
 
 def apart_by_source(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
     """Return the runs, with code of one name that has several sources in them called by the first run of each:
     ``mine:FedX (source of a0)``. A name alone does not say that two runs were trained by one method."""
-    own = [{} if entry.run is None else method_kinds(entry.run) for entry in entries]
+    sources = iter(methods_among([entry.run for entry in entries if entry.run is not None]))
+    own = [{} if entry.run is None else next(sources) for entry in entries]
     firsts: dict[tuple[str, str], dict[Sources, TableRun]] = {}
-    for entry, sources in zip(entries, own, strict=True):
-        for code, source in sources.items():
+    for entry, of_run in zip(entries, own, strict=True):
+        for code, source in of_run.items():
             firsts.setdefault(code, {}).setdefault(source, entry)
     made = []
-    for entry, sources in zip(entries, own, strict=True):
+    for entry, of_run in zip(entries, own, strict=True):
         settings = dict(entry.settings)
-        for (kind, name), source in sources.items():
+        for (kind, name), source in of_run.items():
             known = firsts[kind, name]
             if len(known) > 1:
                 suffix = f" (source of {_called(known[source], list(known.values()))})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import groupby
 
 from ...checkpoints import Run
@@ -15,33 +15,67 @@ Sources = tuple[tuple[int, str], ...]
 _METHODS = ("client", "server", "average", "model", "optimiser")
 
 
-def sources_of(run: Run) -> Mapping[tuple[str, str], Sources]:
-    """Return the sources of the code of one's own that a run's rounds were trained by, by kind and name; of a branch
+def sources_among(runs: Sequence[Run]) -> list[dict[tuple[str, str], Sources]]:
+    """Return the sources of the code of one's own that each run's rounds were trained by, by kind and name; of a branch
     also those of its history. Equal ones say the same, see :func:`~.used_source.digest_of_used`.
+
+    A run that keeps only the SHA-256 of a text has the source of another of these runs with that text. One that knows
+    nothing of a source has that of the others, where they have one: nothing says that it is another.
 
     Raises:
         FedscopeError: a damaged file.
     """
-    last = run.rounds[-1] if run.rounds else 0
-    found: dict[tuple[str, str], Sources] = {}
-    for key, own in sources_in(run, last).items():
-        told = [(int(entry["after"]), digest_of_used(run, entry)) for entry in own]
-        found[key] = tuple(next(alike) for _, alike in groupby(told, key=lambda one: one[1]))
+    told = [sources_in(run, run.rounds[-1] if run.rounds else 0) for run in runs]
+    read = [
+        {key: [digest_of_used(run, entry) for entry in own] for key, own in of.items()}
+        for run, of in zip(runs, told, strict=True)
+    ]
+    by_text = {
+        str(entry.get("sha256", "")): digest
+        for of, digests in zip(told, read, strict=True)
+        for key, own in of.items()
+        for entry, digest in zip(own, digests[key], strict=True)
+        if digest != entry.get("sha256", "")
+    }
+    found: list[dict[tuple[str, str], Sources]] = []
+    for of, digests in zip(told, read, strict=True):
+        made = {}
+        for key, own in of.items():
+            named = [(int(entry["after"]), by_text.get(one, one)) for entry, one in zip(own, digests[key], strict=True)]
+            made[key] = tuple(next(alike) for _, alike in groupby(named, key=lambda one: one[1]))
+        found.append(made)
+    for key in {key for of in found for key in of}:
+        known = {of[key] for of in found if key in of and is_known(of[key])}
+        if len(known) == 1:
+            for of in found:
+                if key in of and not is_known(of[key]):
+                    (of[key],) = known
     return found
 
 
-def method_kinds(run: Run) -> dict[tuple[str, str], Sources]:
-    """Return those of them that say how a run is trained."""
-    return {key: own for key, own in sources_of(run).items() if key[0] in _METHODS}
+def is_known(sources: Sources) -> bool:
+    """Check whether it is known what made each of a run's rounds."""
+    return all(digest for _, digest in sources)
 
 
-def method_sources(run: Run) -> dict[str, Sources]:
+def unknown_in(run: Run) -> list[tuple[str, str]]:
+    """Return the kinds and names of code of which a run does not say the source."""
+    (own,) = sources_among([run])
+    return [key for key, sources in own.items() if not is_known(sources)]
+
+
+def methods_among(runs: Sequence[Run]) -> list[dict[tuple[str, str], Sources]]:
+    """Return those of them that say how each run is trained."""
+    return [{key: own for key, own in of.items() if key[0] in _METHODS} for of in sources_among(runs)]
+
+
+def method_sources(runs: Sequence[Run]) -> list[dict[str, Sources]]:
     """Return the same under what a sentence calls each: ``the source of server mine:FedX``."""
-    return {f"the source of {kind} {name}": own for (kind, name), own in method_kinds(run).items()}
+    return [{f"the source of {kind} {name}": own for (kind, name), own in of.items()} for of in methods_among(runs)]
 
 
 def other_source(one: Run, other: Run) -> str:
     """Return what a sentence calls the first code of which two runs were trained by other sources; "" for none. Code
-    that only one of them names is another method, and no other source."""
-    ours, theirs = method_sources(one), method_sources(other)
+    that only one of them names is another method, and no other source; one that is not known is none."""
+    ours, theirs = method_sources([one, other])
     return next((name for name, own in ours.items() if theirs.get(name, own) != own), "")

@@ -12,7 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from ...checkpoints import Run
+from ..settings.entry_points import chosen
 from .kept_source import kept_text
+from .provided_code import SHELVES
 
 _TORCH = ("torch", "torchvision")
 
@@ -28,8 +30,18 @@ def digest_of_used(run: Run, entry: Mapping[str, Any]) -> str:
         return str(entry["distribution"])
     recorded = str(entry.get("sha256", ""))
     text = kept_text(run, entry) if recorded else None
-    used = None if text is None else _used(text, str(entry["name"]).partition(":")[2])
+    used = None if text is None else _used(text.removeprefix("\ufeff"), _name_in_file(entry))
     return recorded if used is None else hashlib.sha256(used.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _name_in_file(entry: Mapping[str, Any]) -> str:
+    """Return what code is called in its file: ``FedX(2)`` of ``mine:FedX(2)``, and of a name that an installed package
+    gives what its entry point says; nothing is imported."""
+    name = str(entry["name"])
+    if ":" not in name and (shelf := SHELVES.get(str(entry.get("kind")))) is not None:
+        own = chosen(shelf, name)
+        name = name if own is None else own.value
+    return name.partition(":")[2]
 
 
 @lru_cache(maxsize=64)  # many runs of a sweep have one text
@@ -46,7 +58,8 @@ def _used(text: str, name: str) -> str | None:
             tree = ast.parse(textwrap.dedent(text))
         for node in ast.walk(tree):
             _drop_docstring(node)
-        body = _reached(tree.body, name.partition("(")[0].partition(".")[0])
+        said = [one for one in tree.body if not _is_aside(one)]
+        body = _reached(said, name.partition("(")[0].partition(".")[0])
         return "\n".join(map(ast.dump, body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
@@ -58,6 +71,23 @@ def _drop_docstring(node: ast.AST) -> None:
     first = node.body[0] if node.body else None
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         del node.body[0]
+
+
+def _is_aside(statement: ast.stmt) -> bool:
+    """Check whether a statement of a module says nothing of what it defines: what a program does when it is started,
+    imports for types, a bare text, and where this machine has its packages and devices."""
+    match statement:
+        case ast.If(test=ast.Compare(left=ast.Name("__name__")), orelse=[]):
+            return True
+        case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=[]):
+            return True
+        case ast.Expr(ast.Constant()):
+            return True
+        case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Attribute(ast.Name("sys"), "path")))):
+            return True
+        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(ast.Name("os"), "environ"))]):
+            return True
+    return False
 
 
 def _reached(body: list[ast.stmt], name: str) -> list[ast.stmt]:

@@ -60,6 +60,8 @@ def test_the_round_from_which_a_run_has_no_loss_is_said() -> None:
         {"test_loss": [2, np.inf, np.inf], "test_error": [0.9, 0.5, 0.1]},  # a loss of one's own
         {"test_loss": [2, NAN, 1], "test_error": [0.9, 0.5, 0.1]},
         {"test_loss": [2, 1, NAN], "test_error": [0.9, 0.5, NAN]},  # neither was measured
+        {"test_loss": [2, 1, NAN, NAN], "test_error": [0.9, 0.5, 0.5, 0.4]},  # its loss is no longer measured
+        {"test_loss": [2, NAN, NAN], "test_error": [0.9, 0.95, 0.2]},
         {"client_error_mean": [0.9, 0.5, 1.0], "test_loss": [2, NAN, NAN]},
     ],
 )

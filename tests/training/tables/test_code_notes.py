@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from own_code import MODULE, forget, own_module
@@ -10,6 +13,8 @@ from own_code import MODULE, forget, own_module
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training.tables.code_notes import code_notes
+from fedscope.training.user_code import used_source
+from fedscope.training.user_code.different_sources import sources_among
 from fedscope.training.user_code.used_source import _used
 
 pytestmark = pytest.mark.same_elsewhere
@@ -50,6 +55,15 @@ def trained(folder: Path, **sources: str) -> None:
         with own_module(folder, text):
             fedscope.train(server="mine:Heavy", seed=int(name[-1]), out=name, **SMALL)
             forget()
+
+
+def rewrite_entry(run: Path, **changes: str | None) -> None:
+    """Change what a run says of its code; None takes it out."""
+    info = json.loads((run / "run.json").read_text())
+    entry = {**info["code"][0], **changes}
+    info["code"][0] = {key: value for key, value in entry.items() if value is not None}
+    info["files"].pop("run.json")
+    (run / "run.json").write_text(json.dumps(info))
 
 
 @pytest.fixture
@@ -106,6 +120,40 @@ def test_a_source_that_was_changed_on_the_way_is_said(here: Path) -> None:
     assert any("has 2 different sources in these runs (part0)" in note for note in table.notes)
 
 
+def test_a_source_that_is_not_known_is_no_other_one(here: Path) -> None:
+    """That of a program that came from a pipe: its run keeps neither text nor sum. Of several sources it is none."""
+    trained(here, a0=MODULE, a1=MODULE, b2=EDITED)
+    rewrite_entry(here / "a1", sha256=None, text=None, file=None)
+    table = fedscope.table(["a0", "a1"])
+    assert [list(cell.values) for cell in table.cells] == [["0", "1/0"]]
+    assert "the source of the server mine:Heavy is not known of a1: it may be another" in table.notes
+    assert [band.seeds for band in fedscope.curves(["a0", "a1"], bands=True).bands] == [2]
+    assert len(fedscope.decompose(["a1", "a0"], draws="runs", limit=20).runs) == 1
+    assert len(fedscope.table(["a0", "a1", "b2"]).cells) == 3
+
+
+def test_a_run_without_its_texts_is_known_by_their_sums(here: Path) -> None:
+    trained(here, a0=MODULE, a1=MODULE, b2=EDITED)
+    shutil.rmtree(here / "a1/code")
+    table = fedscope.table(["a0", "a1", "b2"])
+    assert sorted(len(cell.values) for cell in table.cells) == [1, 2]
+    assert [band.seeds for band in fedscope.curves(["a1", "a0"], bands=True).bands] == [2]
+
+
+def test_a_method_of_a_package_is_what_its_entry_point_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another class of its module makes no other method of it."""
+    trained(here, a0=MODULE, a1=MODULE + "\n\nclass Another:\n    pass\n", b2=EDITED)
+    for name in ("a0", "a1", "b2"):
+        rewrite_entry(here / name, name="heavy", distribution="fed-pkg", version="1")
+    given = SimpleNamespace(value="mine:Heavy")
+    monkeypatch.setattr(
+        used_source, "chosen", lambda shelf, name: given if (shelf, name) == ("servers", "heavy") else None
+    )
+    runs = [fedscope.Run.open(here / name) for name in ("a0", "a1", "b2")]
+    one, same, other = (of["server", "heavy"] for of in sources_among(runs))
+    assert one == same != other
+
+
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
@@ -125,6 +173,17 @@ def test_a_source_that_was_changed_on_the_way_is_said(here: Path) -> None:
         ("class A: x = 1", "class A: x = 1\ndel A.x", False),
         ("class A: x = 1", "class A: x = 1\nfrom b import *", False),
         ("if True:\n class A: x = 1", "if True:\n class A: x = 2", False),
+        (
+            "class A: x = 1\nif __name__ == '__main__':\n A()",
+            "class A: x = 1\nif __name__ == '__main__':\n A.x = 2",
+            True,
+        ),
+        ("class A: x = 1", "'Says.'\nclass A: x = 1\n'More.'", True),
+        ("class A: x = 1", "if TYPE_CHECKING:\n import b\nclass A: x = 1", True),
+        ("class A: x = 1", "if TYPE_CHECKING:\n import b\nelse:\n b = 1\nclass A: x = 1", False),
+        ("import sys\nsys.path.insert(0, 'a')\nclass A: x = 1", "class A: x = 1", True),
+        ("import os\nos.environ['A'] = '0'\nclass A: x = 1", "class A: x = 1", True),
+        ("import b\nb.path['A'] = '0'\nclass A: x = 1", "class A: x = 1", False),
         ("class A: x: 'B'\nclass B: y = 1", "class A: x: 'B'\nclass B: y = 2", False),
     ],
 )
