@@ -64,6 +64,16 @@ def npz_names(path: Path) -> list[str]:
     return [member.filename.removesuffix(".npy") for member in found if member.filename.endswith(".npy")]
 
 
+def npz_size(path: Path, only: Collection[str]) -> int:
+    """Return how many bytes arrays of an ``.npz`` take once they are read, compressed or not, without reading one.
+
+    Raises:
+        FedscopeError: damaged or foreign.
+    """
+    found = members(regular(path, _NPZ), _NPZ)
+    return sum(member.file_size for member in found if member.filename.removesuffix(".npy") in only)
+
+
 def read_torch(path: Path) -> Any:
     """Read a file as ``torch.load(..., weights_only=True)`` does, on the CPU; NumPy's numbers and arrays are read too.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +39,8 @@ def find_state_dict(place: object, loaded: Any, expected: Expected, key: str = "
     """Find the one mapping of names to tensors in what was loaded.
 
     Below the keys of :data:`WRAPPINGS` first, then below any other key but those of optimisers, then in lists and below
-    whole numbers, as models of clients are kept. Where several lie there, it is the one whose names are the expected
-    model's, up to a prefix.
+    whole numbers, as models of clients are kept; beside tensors these are parts of a model, and are not looked into.
+    Where several lie there, it is the one whose names are the expected model's, up to a prefix.
 
     Args:
         place: for sentences: the file, or what a model in memory is called.
@@ -103,11 +103,19 @@ def _choose(
             if isinstance(place, Path)
             else f"give {_index_expression(loaded, places[0])}"
         )
+        if isinstance(place, Path) and not _are_models([candidates[one] for one in places]):
+            name += ", or if these are layers of one model, save its state_dict()"
         there = list_few([below[one] for one in places], 6)
         raise FedscopeError(
             f"{place} holds {len(places)} models ({there}), and it is unclear which one is meant; {name}"
         )
     return places[0], bool(known)
+
+
+def _are_models(found: Sequence[_Found]) -> bool:
+    """Check whether several may be models, each of a client or a round: what is numbered has one shape."""
+    shapes = [{name: tuple(value.shape) for name, value in one.tensors.items()} for one in found if one.is_numbered]
+    return all(one == shapes[0] for one in shapes)
 
 
 def _extra_states(state: Mapping[str, Any], place: str) -> str:
@@ -205,14 +213,16 @@ def _find(loaded: Any, place: str = "") -> dict[str, _Found]:
 
 
 def _candidates(
-    loaded: Any, place: str, barren: set[tuple[int, int]], *, is_numbered: bool = False
+    loaded: Any, place: str, barren: set[tuple[int, int, bool]], *, is_numbered: bool = False, is_part: bool = False
 ) -> Iterator[tuple[str, _Found]]:
     """Yield what may be models.
 
     Args:
         barren: what holds none, by its identity and depth: a file may name one list a thousand times, at every level.
+        is_part: whether tensors lie beside this, as beside the layers of a model: then lists, and what is numbered,
+            are no models.
     """
-    seen = (id(loaded), place.count("."))
+    seen = (id(loaded), place.count("."), is_part)
     if not isinstance(loaded, Mapping | list | tuple) or not loaded or seen[1] >= _DEPTH or seen in barren:
         return
     if isinstance(loaded, Mapping):
@@ -225,9 +235,10 @@ def _candidates(
             if not is_numbered or _is_model(tensors):
                 yield place, _Found(tensors, is_numbered)
             return
+        is_part = is_part or any(map(is_tensor, loaded.values()))
     holds = False
     for word, key, value in _entries(loaded):
-        if not isinstance(value, Mapping | list | tuple):
+        if not isinstance(value, Mapping | list | tuple) or (is_part and not isinstance(key, str)):
             continue
         if isinstance(key, str) and any(other in key.lower() for other in _OTHERS):
             continue
@@ -236,6 +247,7 @@ def _candidates(
             f"{place}.{word}" if place else word,
             barren,
             is_numbered=is_numbered or not isinstance(key, str),
+            is_part=is_part,
         )
         for one in below:
             holds = True

@@ -57,7 +57,7 @@ class FoundCopies:
             return []
         copies = self._copies()
         said = [
-            f"{list_few(own, 4)} hold the same weights, so one model counts as {len(own)} clients; keep one of them"
+            f"{list_few(own, 4)} hold the same weights, so one model counts as {len(own)} clients; {self._remedy(own)}"
             for own in copies[:_NAMED]
         ]
         if more := len(copies) - len(said):
@@ -81,6 +81,11 @@ class FoundCopies:
         elif len(alike) == 1 and len({name_apart(path)[0] for path in self._clients.values()}) == 1:
             return []
         return [own for own in alike.values() if len(own) > 1]
+
+    def _remedy(self, copies: Sequence[Path]) -> str:
+        """Say what to do with copies: those that are called alike may be of clients that did not train."""
+        may_be_sent = self._known["--start"] is None and len({name_apart(path)[0] for path in copies}) == 1
+        return "keep one, or give --start if it is the model that was sent" if may_be_sent else "keep one of them"
 
     def _about_odd(self, odd: Mapping[int, Path]) -> list[str]:
         said, called = [], {}

@@ -60,7 +60,8 @@ def name_apart(path: Path | str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def other_order(paths: Sequence[Path]) -> OtherOrder | None:
     """Look whether files that are called alike but for numbers were given in the order of these; None where they were.
 
-    Digits behind the point of a number are a fraction, ``lr0.05`` before ``lr0.1``.
+    Digits behind the point of a number are a fraction, ``lr0.05`` before ``lr0.1``. Files in the order of any one of
+    their numbers are in order: of ``loss10.2_epoch1`` and ``loss9.8_epoch2`` that of the epochs.
 
     >>> given = [Path(f"c{k}.pt") for k in (1, 10, 2)]
     >>> other_order(given).words, other_order(sorted(given, key=lambda one: len(one.name)))
@@ -71,7 +72,8 @@ def other_order(paths: Sequence[Path]) -> OtherOrder | None:
     alike: dict[tuple[str, ...], list[Path]] = {}
     for path in paths:
         alike.setdefault(name_apart(path)[0], []).append(path)
-    wrong = [pair for own in alike.values() for pair in pairwise(own) if _is_greater(*pair)]
+    unsorted = (own for own in alike.values() if not _one_number_rises(own))
+    wrong = [pair for own in unsorted for pair in pairwise(own) if _is_greater(*pair)]
     if not wrong:
         return None
     return OtherOrder(*wrong[0], all(str(one) < str(other) for one, other in wrong))
@@ -126,12 +128,24 @@ def _is_client(key: str, lead: str) -> bool:
     return key.startswith(lead) and key[len(lead) :].isdecimal()
 
 
+def _one_number_rises(alike: Sequence[Path]) -> bool:
+    """Tell of files that are called alike whether any number of their names rises from each to the next; one with a
+    fraction as a whole."""
+    return any(all(one < other for one, other in pairwise(own)) for own in zip(*map(_numbers, alike), strict=True))
+
+
 def _is_greater(one: Path, other: Path) -> bool:
     """Tell of two files that are called alike whether the first number in which they differ is greater in the first."""
-    words, numbers = name_apart(one)
-    for i, (own, its) in enumerate(zip(numbers, name_apart(other)[1], strict=True)):
-        if i and words[i] == "." and own != its:
-            return own > its
-        if int(own) != int(its):
-            return int(own) > int(its)
-    return False
+    return _numbers(one) > _numbers(other)
+
+
+def _numbers(path: Path) -> list[tuple[int | str, ...]]:
+    """Return the numbers of a name: whole ones by their values, and those with a fraction, as text, besides.
+
+    Whether there is a fraction goes by the words beside it, so files that are called alike compare like by like.
+    """
+    words, digits = name_apart(path)
+    numbers: list[tuple[int | str, ...]] = []
+    for i, own in enumerate(digits):
+        numbers.append((*numbers[-1], own) if i and words[i] == "." else (int(own),))
+    return numbers

@@ -162,12 +162,16 @@ def _in_order(files: Sequence[str], start: str | None, global_: str | None, note
 
 
 def _other_order(files: Sequence[str], clients: Sequence[Path]) -> OtherOrder | None:
-    """Return in which order clients' files were given, where the numbers in their names say another."""
+    """Return in which order clients' files were given, where the numbers in their names say another.
+
+    What stands for all of them is offered where it takes them in the order of these numbers: it reads digits behind a
+    point as a number of their own.
+    """
     order = other_order(clients) if len(files) > 1 else None
     if order is None:
         return None
     paths = [path for text in files for path in _expand(text)]
-    return replace(order, instead=next((text for text in _in_one(paths) if _stands_for(text, paths)), ""))
+    return replace(order, instead=next((text for text in _in_one(paths) if _is_in_order(text, paths)), ""))
 
 
 def _in_one(paths: Sequence[Path]) -> Iterator[str]:
@@ -181,9 +185,11 @@ def _in_one(paths: Sequence[Path]) -> Iterator[str]:
         yield str(paths[0].parent)
 
 
-def _stands_for(text: str, paths: Sequence[Path]) -> bool:
+def _is_in_order(text: str, paths: Sequence[Path]) -> bool:
+    """Tell whether an argument stands for these files, in the order of the numbers in their names."""
     try:
-        return sorted(_expand(text)) == sorted(paths)
+        found = _expand(text)
+        return sorted(found) == sorted(paths) and other_order(found) is None
     except (FedscopeError, OSError, ValueError):
         return False
 

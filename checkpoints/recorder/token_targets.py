@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 #: the target of a position that does not count, as in torch
@@ -13,8 +15,8 @@ OWN_TOKENS = (
 )
 #: fewer positions may be so by chance; only those count here whose next token is another one
 FEWEST = 8
-#: rows that are looked at first, as all others are read only if these are so
-_FIRST = 64
+#: tokens that are looked at at a time: others are read only if the first are so, and need the room of these alone
+_AT_ONCE = 2**18
 #: the share of the positions that count behind which the next counts too; of the masked ones of a masked language
 #: model, which are told from themselves, fewer do
 _DENSE = 0.6
@@ -34,7 +36,7 @@ def are_inputs(x: np.ndarray, y: np.ndarray) -> bool:
     """
     if x.ndim != 2 or x.shape != y.shape or not {x.dtype.kind, y.dtype.kind} <= set("iu"):
         return False
-    return _all_so(x, y, np.ones(x.shape, bool), 0)
+    return _all_so(x, y, None, 0)
 
 
 def are_next(tokens: np.ndarray, labels: np.ndarray, counted: np.ndarray) -> bool:
@@ -50,20 +52,34 @@ def are_next(tokens: np.ndarray, labels: np.ndarray, counted: np.ndarray) -> boo
     return _all_so(tokens, labels, counted, 1)
 
 
-def _all_so(x: np.ndarray, y: np.ndarray, there: np.ndarray, by: int) -> bool:
-    """Check whether each target that counts is the token so many positions on, and the one beside it is another."""
-    for rows in (slice(_FIRST), slice(None)):
+def _all_so(x: np.ndarray, y: np.ndarray, there: np.ndarray | None, by: int) -> bool:
+    """Check whether each target that counts is the token so many positions on, and the one beside it is another.
+
+    Args:
+        there: which positions are no padding; None where all are.
+    """
+    begun = together = others = 0
+    for rows in _blocks(x):
         tokens, targets = x[rows], y[rows]
-        counts = there[rows] & (targets != UNCOUNTED)
+        counts = targets != UNCOUNTED
+        if there is not None:
+            counts &= there[rows]
         known = counts.copy()
         if by:  # of the last position the next token is not known
-            known[:, :-1] &= there[rows][:, 1:]
+            if there is not None:
+                known[:, :-1] &= there[rows][:, 1:]
             known[:, -1] = False
-        own = np.roll(tokens, -by, axis=1)
-        if not (own == targets)[known].all():
+        if not (np.roll(tokens, -by, axis=1) == targets)[known].all():
             return False
-    before, after = counts[:, :-1], counts[:, 1:]
-    if (before & after).sum() <= _DENSE * before.sum():
-        return False
-    other = known[:, :-1] & (tokens[:, :-1] != tokens[:, 1:])
-    return int(other.sum()) >= FEWEST
+        before, after = counts[:, :-1], counts[:, 1:]
+        begun += int(before.sum())
+        together += int((before & after).sum())
+        others += int((known[:, :-1] & (tokens[:, :-1] != tokens[:, 1:])).sum())
+    return together > _DENSE * begun and others >= FEWEST
+
+
+def _blocks(x: np.ndarray) -> Iterator[slice]:
+    """Yield rows of tokens in blocks."""
+    rows = max(1, _AT_ONCE // max(1, x.shape[1]))
+    for start in range(0, len(x), rows):
+        yield slice(start, start + rows)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..io.archives import npz_names, read_npz
+from ..io.archives import npz_names, npz_size, read_npz
 from ..io.array_digest import ARRAYS, blocks
 from ..io.errors import FedscopeError, nearest
 from ..io.untrusted import expand_home
@@ -22,7 +22,7 @@ from ..io.warn_user import warn_user
 from .coerce_tokens import TOKENS
 from .token_targets import FEWEST, OWN_TOKENS, are_inputs
 
-#: bytes of a file up to which its arrays are read for this
+#: bytes of a file's arrays up to which they are read for this
 MOST_READ = 5e8
 #: a file's short names, of test samples
 _SHORT = {"x": "x_test", "y": "y_test"}
@@ -49,8 +49,11 @@ def say_unmeasurable_name(run: Path, name: str, *, own_code: bool) -> None:
     if own_code:
         return
     if shelf not in known_names():
-        near = nearest(shelf.lower(), known_names()) or "; give arrays, npz:PATH or a name that fedscope data takes"
-        warn_user(f"{run}: data={name!r} is not a data set that fedscope knows, so questions will refuse it{near}")
+        near = nearest(shelf.lower(), known_names())
+        warn_user(
+            f"{run}: data={name!r} is not a data set that fedscope knows, so each question needs data of its own "
+            f"(--data){near}"
+        )
         return
     if shelf not in _PLACES:
         return
@@ -94,7 +97,7 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
             f"the file has {', '.join(sorted(names)) or 'no arrays'}, and no x_test, so questions will refuse it; add "
             "x_test and y_test"
         )
-    if path.stat().st_size > MOST_READ:
+    if npz_size(path, own) > MOST_READ:
         return {}
     return {own[name]: array for name, array in read_npz(path, only=tuple(own)).items()}
 
@@ -103,14 +106,14 @@ def _odd(arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
     for split in ("train", "test"):
         x, y = arrays.get(f"x_{split}"), arrays.get(f"y_{split}")
         for name, array in ((f"x_{split}", x), (f"y_{split}", y)):
-            if array is not None and array.dtype.kind == "f" and (broken := _count_broken(array)):
+            if array is not None and array.ndim and array.dtype.kind == "f" and (broken := _count_broken(array)):
                 yield (
                     f"{name} has {broken:,} value{'s that are' if broken > 1 else ' that is'} not finite, so questions "
                     "will refuse it; fill in numbers, or leave these samples out"
                 )
-        if x is not None and (not len(x) or not prod(x.shape[1:])):
+        if x is not None and not (x.ndim and prod(x.shape)):
             yield f"x_{split} has shape {list(x.shape)}, so questions will refuse it; give samples with values"
-        elif x is not None and y is not None and len(x) == len(y):
+        elif x is not None and y is not None and y.ndim and len(x) == len(y):
             yield from _odd_targets(split, x, y)
     for name in ("x", "y"):
         train, test = (arrays.get(f"{name}_{split}") for split in ("train", "test"))
@@ -145,7 +148,9 @@ def _odd_targets(split: str, x: np.ndarray, y: np.ndarray) -> Iterator[str]:
 
 def _is_one_hot(y: np.ndarray) -> bool:
     """Check for a class a row that is marked by a 1 among zeros; a few rows may be so by chance."""
-    if y.ndim != 2 or y.shape[1] < 2 or len(y) < FEWEST or y[:FEWEST].sum() != FEWEST:
+    if y.dtype.kind not in "biuf" or y.ndim != 2 or y.shape[1] < 2 or len(y) < FEWEST:
+        return False
+    if y[:FEWEST].sum() != FEWEST:
         return False
     return bool(((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all() and (y == 1).any(axis=0).sum() > 1)
 

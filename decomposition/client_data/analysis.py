@@ -120,7 +120,8 @@ def _prepare_recorded(run: Run, given: Any, shown: int, samples: int) -> Setting
         data = {"data": dataset.name, "data_sha256": dataset.sha256, "samples": len(dataset.y_train)}
     else:
         data = {"data": said["name"]} if "name" in said else {}
-    known = {"run": identity(run), **data, "clients": len(split.clients), "shown": shown, "of_each": samples}
+    clients = sum(len(rows) > 0 for rows in split.clients)  # numbers that nobody has are without rows
+    known = {"run": identity(run), **data, "clients": clients or len(split.clients), "shown": shown, "of_each": samples}
 
     def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
         if dataset is not None:

@@ -37,8 +37,8 @@ def draw(result: ClientData, width: float = 3.5, title: str | None = None) -> Fi
     Of more than 100 clients 100 are shown, evenly over their ids. Where there is one class, or none, there is nothing
     below.
     """
-    clients, classes = result.counts.shape
-    rows = np.unique(np.linspace(0, clients - 1, min(clients, CLIENTS)).round().astype(int))
+    clients, classes = len(result.clients), result.counts.shape[1]
+    rows = result.clients[np.unique(np.linspace(0, clients - 1, min(clients, CLIENTS)).round().astype(int))]
     counts = result.counts[rows]
     with paper_style(width):
         remarks = wrap_words(_remark(result, len(rows)), width - 0.2, 0.86)
@@ -106,7 +106,7 @@ def _separate(panels: Sequence[Axes], result: ClientData, rows: np.ndarray, colu
 
 
 def _remark(result: ClientData, shown: int) -> str:
-    clients = len(result.counts)
+    clients = len(result.clients)
     largest = int(result.counts.max())
     parts = [f"areas are numbers of samples, the largest {largest:,}"] if result.counts.shape[1] > 1 else []
     if shown < clients:

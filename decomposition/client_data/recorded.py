@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, Run
+from ...checkpoints import FedscopeError, Run, expand_home, npz_names, read_npz
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.recorder.coerce_tokens import LABELS, TOKENS
 from ...checkpoints.recorder.stored_data import NAME, read_kept
 from ...evaluation.standard_tasks import CLASSIFICATION, TASKS
 from ...evaluation.tasks import Task
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
     from ...training import Dataset
 
 GIVE = "give them with --data (settings={'data': ...})"
+#: said of counts alone, which are written: what shows the samples is another result
+_AGAIN = "with --data give --force, too, where these counts were written"
+#: a file's names of targets
+_TARGETS = ("y_test", "y_train", "y")
 __all__ = ["dataset_of", "is_recorded"]
 
 
@@ -37,11 +43,12 @@ def dataset_of(run: Run, given: Any) -> Dataset | None:
     except FedscopeError as error:
         if given is not None:
             raise
-        warn_user(f"{run.path}: no samples are shown, only how many there are: {error}")
+        warn_user(f"{run.path}: no samples are shown, only how many there are: {error}; {_AGAIN}")
         return None
     if not len(dataset.y_train):
         warn_user(
-            f"{run.path}: no samples are shown, only how many there are: {dataset.name} has no training samples; {GIVE}"
+            f"{run.path}: no samples are shown, only how many there are: {dataset.name} has no training samples; "
+            f"{GIVE}; {_AGAIN}"
         )
         return None
     return dataset
@@ -61,14 +68,31 @@ def _read(run: Run, given: Any) -> Dataset:
 def _task(run: Run, given: Any) -> Task:
     """Choose a task that reads the data: a recorded run does not say one."""
     name = given if given is not None else run.info["data"]["name"]
-    if name != NAME:
-        return task_of_data(name) if isinstance(name, str) else CLASSIFICATION
-    arrays = read_kept(run.path, run.info) or {}
-    return TASKS[_kind(arrays.get("y_test"))]
+    if name == NAME:
+        arrays = read_kept(run.path, run.info) or {}
+        return TASKS[_kind(arrays.get("y_test"))]
+    if not isinstance(name, str):
+        return CLASSIFICATION
+    shelf, _, path = name.partition(":")
+    return TASKS[_kind_of_file(expand_home(path))] if shelf == "npz" else task_of_data(name)
+
+
+def _kind_of_file(path: Path) -> str:
+    """Tell what is learnt of the arrays of a file; classes where it cannot be read, which reading it says."""
+    try:
+        names = npz_names(path)
+        name = next((name for name in (*_TARGETS, *LABELS) if name in names), "")
+        if name or TOKENS not in names:
+            return _kind(read_npz(path, only=(name,)).get(name))
+    except (FedscopeError, OSError):
+        return CLASSIFICATION.name
+    return "sequences"
 
 
 def _kind(y: np.ndarray | None) -> str:
-    if y is None or y.ndim == 1:
-        whole = y is None or y.dtype.kind in "iu" or bool((y == y.round()).all())
+    if y is None or y.dtype.kind not in "biuf":
+        return CLASSIFICATION.name
+    if y.ndim == 1:
+        whole = y.dtype.kind != "f" or bool((y == y.round()).all())
         return CLASSIFICATION.name if whole else "regression"
     return "sequences" if y.dtype.kind in "iu" else "regression"

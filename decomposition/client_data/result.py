@@ -31,7 +31,8 @@ class ClientData(ArrayResult):
         images: float32 [K, M, c, h, w], the first M samples of each of these, scaled to 0..1; empty where samples
             are no images.
         texts: of samples that are tokens of a text, what the first M of each of these read; empty where they are not.
-        attrs: provenance: data, partition, seed, classes, samples, versions.
+        attrs: provenance: data, partition, seed, classes, clients, samples, versions. Clients may be fewer than N, as
+            in recorded runs, whose numbers have gaps: then those that hold nothing are none.
 
     Raises:
         FedscopeError: no client.
@@ -62,6 +63,14 @@ class ClientData(ArrayResult):
         """The number of samples that each client trains on, [N]."""
         sizes: np.ndarray = self.counts.sum(axis=1)
         return sizes
+
+    @property
+    def clients(self) -> np.ndarray:
+        """The clients' numbers: 0 to N - 1 without those that are nobody's, as in recorded runs."""
+        everyone = np.arange(len(self.counts))
+        if self.attrs.get("clients", len(everyone)) >= len(everyone):
+            return everyone
+        return np.flatnonzero(self.counts.any(axis=1) | self.test.any(axis=1))
 
     @property
     def title(self) -> str:
@@ -119,8 +128,8 @@ class ClientData(ArrayResult):
 
     def summary(self) -> str:
         """Describe the clients' sizes, how many classes each has, and what is nobody's."""
-        clients, classes = self.counts.shape
-        sizes, held = self.sizes, (self.counts > 0).sum(axis=1)
+        clients, classes = len(self.clients), self.counts.shape[1]
+        sizes, held = self.sizes[self.clients], (self.counts[self.clients] > 0).sum(axis=1)
         begin = f"{self.title}: "
         owned, there = int(sizes.sum() + self.test.sum()), self.attrs.get("samples")
         nobody = f"; {there - owned:,} of {there:,} samples are nobody's" if there is not None and there > owned else ""
@@ -139,7 +148,7 @@ class ClientData(ArrayResult):
                 **{"client": k, "samples": int(self.sizes[k]), "test_samples": int(self.test[k].sum())},
                 **{"domain": self.domain_of(k) or None, "counts": self.counts[k], "test_counts": self.test[k]},
             }
-            for k in range(len(self.counts))
+            for k in self.clients.tolist()
         ]
         return {"clients": clients}
 

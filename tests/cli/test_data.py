@@ -17,7 +17,7 @@ from legible import assert_apart, assert_inside
 import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
-from fedscope.decomposition.client_data.figure import draw_samples
+from fedscope.decomposition.client_data.figure import draw, draw_samples
 from fedscope.decomposition.client_data.result import ClientData
 from fedscope.training import Config, load_data, train
 
@@ -272,7 +272,7 @@ def test_a_recorded_run_shows_the_clients_that_its_partition_names(
         assert made.images.shape == (2, 8, 1, 6, 6)
         assert (made.images.min(), made.images.max()) == (0, 1)
         assert made.attrs["samples"] == 30
-    assert "3 clients" in said(str(tmp_path / "kept"))
+    assert "2 clients, each with 3 to 4 samples" in said(str(tmp_path / "kept"))
     assert (tmp_path / "kept" / "figures" / "data-arrays-recorded.samples.png").exists()
 
 
@@ -297,6 +297,55 @@ def test_a_recorded_run_whose_data_are_not_here_shows_counts_and_says_so(tmp_pat
         fedscope.data(tmp_path / "sum", settings={"data": {"name": others}})
     with pytest.raises(FedscopeError, match="is a run, whose data are what they are"):
         fedscope.data(tmp_path / "sum", settings={"data": {"clients": 3}})
+
+
+def test_numbers_that_nobody_has_are_no_clients(tmp_path: Path) -> None:
+    """Clients 17 and 105 were 106 clients, with a median of no samples."""
+    with fedscope.Recorder(tmp_path / "r", labels=CLASSES, partition={17: [0, 1, 2], 105: [5, 6, 7]}) as recorder:
+        recorder.round(clients={k: {"w": np.full(3, k, np.float32)} for k in (17, 105)})
+    made = fedscope.data(tmp_path / "r")
+    assert made.counts.shape == (106, 3)
+    assert "2 clients, each with 3 samples of 3 classes" in made.summary()
+    assert [one["client"] for one in made.findings()["clients"]] == [17, 105]
+    assert made.attrs["clients"] == 2
+    made.save(tmp_path / "d")
+    assert ClientData.load(tmp_path / "d").clients.tolist() == [17, 105]
+    axes = draw(made).axes
+    assert [label.get_text() for label in axes[-1].get_xticklabels()] == ["17", "105"]
+    assert len(axes[0].patches) == 2
+
+
+def test_the_advice_of_counts_alone_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = ((IMAGES, CLASSES), (IMAGES, CLASSES))
+    np.savez("mine.npz", x_train=IMAGES, y_train=CLASSES, x_test=IMAGES, y_test=CLASSES)
+    recorded(tmp_path / "r", data=both, keep_data=False, partition=PARTS)
+    assert run(["data", "r"]) == 0
+    assert "; with --data give --force, too, where these counts were written" in capsys.readouterr().err
+    assert run(["data", "r", "--data", "npz:mine.npz", "--force"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["targets", "batch", "numbers"])
+def test_the_data_of_a_file_are_read_as_what_they_are(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Tokens were refused with advice for a flag that the question does not have."""
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).integers(1, 20, (30, 9))
+    y = x[:, 1:]
+    x = x[:, :-1]
+    if kind == "numbers":
+        x, y = np.float32(x), np.float32(y[:, 0]) / 7
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+    np.savez("mine.npz", **({"input_ids": x} if kind == "batch" else arrays))  # type: ignore[arg-type]
+    path = recorded(tmp_path / "r", data="npz:mine.npz", labels=np.zeros(30, int), partition=PARTS)
+    assert fedscope.data(path).counts.tolist() == [[3], [0], [4]]
+    said = [str(one.message) for one in recwarn if "no samples are shown" in str(one.message)]
+    # what is named input_ids is of the test split
+    assert [one for one in said if "has no training samples" not in one] == []
+    assert len(said) == (kind == "batch")
 
 
 def test_a_recorded_run_without_classes_or_a_partition(tmp_path: Path) -> None:

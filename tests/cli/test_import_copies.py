@@ -84,6 +84,16 @@ def test_a_copy_of_a_model_is_told(here: Path, capsys: pytest.CaptureFixture[str
     assert told("lit") == []
 
 
+def test_copies_that_may_be_of_clients_that_did_not_train_are_not_all_to_be_thrown_away(here: Path) -> None:
+    put({**clients(5), "client_1.pt": model(9), "client_3.pt": model(9)})
+    said = "ck/client_1.pt, ck/client_3.pt hold the same weights, so one model counts as 2 clients; keep one, or give "
+    assert told("ck") == [f"{said}start= if it is the model that was sent"]
+    put({"sent.pt": model(9)}, "other")
+    assert told("ck", start="other/sent.pt") == []
+    put({"sent.pt": model(8)}, "other")
+    assert told("ck", start="other/sent.pt")[0].endswith("; keep one of them")
+
+
 def test_many_copies_are_few_sentences(here: Path) -> None:
     put({f"{name}-{k}.pt": model(k) for k in range(6) for name in "ab"})
     said = told("ck")

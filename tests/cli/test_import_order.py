@@ -155,6 +155,8 @@ def test_an_order_by_hand_is_taken_and_told_where_it_is_time(files: list[str]) -
         ["model-12ab9.pt", "model-9f3c.pt"],  # sums, not numbers
         ["b_1.pt", "b_2.pt", "a_10.pt", "a_11.pt"],
         ["2024-09-30.pt", "2024-10-01.pt"],
+        ["ppl10.24_epoch1.pt", "ppl9.81_epoch2.pt", "ppl9.87_epoch3.pt", "ppl9.9_epoch4.pt"],
+        ["loss1.10.pt", "loss1.5.pt", "loss2.pt"],
     ],
 )
 def test_what_users_rightly_give_is_silent(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,3 +184,19 @@ def test_names_with_several_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert weights(imported(remedy(str(refusal.value)), server="checkpoints")[0]) == [2, 3, 0, 1]
     with pytest.raises(FedscopeError, match=r"; give 'checkpoint-\*/model\.npz' \(in quotes\) in place"):
         imported(sorted(map(str, Path().glob("checkpoint-*"))), server="checkpoints")
+
+
+def test_a_pattern_in_another_order_is_not_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads 9.9 before 9.81, so whoever followed the sentence had yet another order."""
+    monkeypatch.chdir(tmp_path)
+    names = ["ppl10.24.pt", "ppl9.81.pt", "ppl9.9.pt"]
+    for k, name in enumerate(names):
+        torch.save({"w": torch.full((3,), float(k))}, name)
+    with pytest.raises(FedscopeError, match=r"; give the files in the order of the numbers in their names$"):
+        imported(names, server="checkpoints")
+    imported([*names[1:], names[0]], server="checkpoints")
+
+
+def test_a_fraction_alone_is_no_order() -> None:
+    assert other_order([Path("ppl10.1.pt"), Path("ppl9.2.pt"), Path("ppl9.3.pt")]) is not None
+    assert other_order([Path("seed0_c1.pt"), Path("seed0_c10.pt"), Path("seed0_c2.pt")]) is not None

@@ -44,6 +44,8 @@ _EVERY = 2.0
 ANSWERS = {"behaviour": "the model's code", "task_behaviour": "the task's code"}
 
 _NO_ERROR = "their task has no error, only a loss"
+#: of the user's own task, which may have none, or one that counts none of these samples
+_NOT_A_NUMBER = "their task gives no error that is a number"
 
 #: columns by round
 Columns = Mapping[int, Sequence[str]]
@@ -187,6 +189,7 @@ class _Plan:
         asked, there, recorded, earlier = {}, {}, {}, {}
         lacking: dict[str, list[int]] = {}
         possible, others, no_server = False, run.table_of_others(), has_no_server(run)
+        own_task = any("task_behaviour" in one.settings for one in run.measured.measurements)
         for t in rounds:
             round_ = run.round(t)
             own, later = merge_numbers(round_.metrics, others.get(t, {})), run.measured.of(t)
@@ -200,7 +203,7 @@ class _Plan:
             possible |= bool(names)
             if (none := _measured_to_be_none(own, later)) and not force:
                 names = [name for name in names if name not in none]
-                lacking.setdefault(_NO_ERROR, []).append(t)
+                lacking.setdefault(_NOT_A_NUMBER if own_task else _NO_ERROR, []).append(t)
             has = [name for name in names if is_number(own.get(name)) or name in later]
             asked[t] = names if force else [name for name in names if name not in has]
             there[t] = [] if force else has
@@ -280,7 +283,7 @@ class _Keeper:
         asked = {name: value for name, value in values.items() if name in self.plan.asked.get(t, ())}
         if none := [name for name in asked if name in ERRORS and not is_number(asked[name])]:
             asked = {name: value for name, value in asked.items() if name not in none}
-            self.plan = replace(self.plan, left_out=_add_rounds(self.plan.left_out, _NO_ERROR, [t]))
+            self.plan = replace(self.plan, left_out=_add_rounds(self.plan.left_out, _NOT_A_NUMBER, [t]))
         over = self.plan.recorded.get(t, ())
         for replaces in (False, True):
             own = {name: value for name, value in asked.items() if (name in over) == replaces}

@@ -618,6 +618,19 @@ def test_what_is_numbered_is_not_in_the_way_of_a_model(tmp_path: Path) -> None:
     assert load_model(str(tmp_path / "d.pt")).note == ""
 
 
+def test_layers_are_no_models(tmp_path: Path) -> None:
+    """The one layer of a list was taken for the model, without the tensors beside the list."""
+    layer = {"w": torch.ones(3, 4), "b": torch.ones(3)}
+    for k, beside in enumerate(([layer], {0: layer}, {"0": [layer]})):
+        torch.save({"scale": torch.ones(3), "layers": beside}, tmp_path / f"{k}.pt")
+        with pytest.raises(FedscopeError, match=r"holds other things than tensors \(layers\); save model\.state_dict"):
+            load_model(str(tmp_path / f"{k}.pt"))
+    assert load_model(f"{tmp_path / '0.pt'}:layers.0").weights.layout.names == ("w", "b")
+    torch.save({"layers": [layer, {"w": torch.ones(2, 3), "b": torch.ones(2)}]}, tmp_path / "n.pt")
+    with pytest.raises(FedscopeError, match=r"n.pt:layers.0, or if these are layers of one model, save its state_dict"):
+        load_model(str(tmp_path / "n.pt"))
+
+
 @pytest.mark.parametrize("last", [{"w": torch.ones(2, 2)}, 1], ids=["a model", "none"])
 @pytest.mark.parametrize("level", [lambda one: [one] * 1000, lambda one: {f"k{i}": one for i in range(1000)}])
 def test_a_small_file_that_names_one_thing_without_end_is_read_in_a_moment(

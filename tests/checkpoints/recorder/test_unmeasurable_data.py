@@ -11,6 +11,7 @@ import pytest
 
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints.recorder import unmeasurable_data
 
 pytestmark = pytest.mark.same_elsewhere
 RNG = np.random.default_rng(0)
@@ -77,8 +78,11 @@ def test_what_a_task_takes_is_silent(data: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("digts", "data='digts' is not a data set that fedscope knows, so questions will refuse it; did you mean \"di"),
-        ("mine", "questions will refuse it; give arrays, npz:PATH or a name that fedscope data takes"),
+        (
+            "digts",
+            "data='digts' is not a data set that fedscope knows, so each question needs data of its own (data=); did",
+        ),
+        ("mine", "data='mine' is not a data set that fedscope knows, so each question needs data of its own (data=)"),
         ("npz:nowhere.npz", "data='npz:nowhere.npz' is not here, and questions will look for it; put it there before"),
         ("nowhere.npz", "data='npz:nowhere.npz' is not here"),
         ("folder:nowhere", "data='folder:nowhere' is not here"),
@@ -102,6 +106,11 @@ def test_a_file_is_read_as_questions_will(tmp_path: Path, monkeypatch: pytest.Mo
         ("tokens", {"x": TOKENS}, ""),
         ("batch", {"input_ids": TOKENS, "attention_mask": TOKENS > 0}, ""),
         ("nan", {"x": BROKEN, "y": Y}, "nan.npz' x_test has 1 value that is not finite"),
+        # of any type and shape a run may name it
+        ("texts", {"x": X, "y": np.array([["animal", "cat"]] * 20)}, ""),
+        ("dates", {"x": X.astype("datetime64[s]"), "y": Y}, ""),
+        ("one", {"x": np.float32(3), "y": Y}, "x_test has shape [], so questions will refuse it; give samples"),
+        ("none", {"x": X, "y": np.float32(3)}, ""),
         (
             "other",
             {"images": X, "labels": Y},
@@ -114,6 +123,18 @@ def test_a_file_is_read_as_questions_will(tmp_path: Path, monkeypatch: pytest.Mo
         assert not said or said in found[0]
     (tmp_path / "broken.npz").write_bytes(b"no archive")
     assert len(told(tmp_path, data="npz:broken.npz")) == 1
+
+
+def test_a_file_is_read_where_its_arrays_are_not_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compressed file is small, and its arrays need not be."""
+    monkeypatch.setattr(unmeasurable_data, "MOST_READ", 1e5)
+    large = np.zeros((50_000, 4), np.float32)
+    large[7] = np.nan
+    np.savez_compressed(tmp_path / "large.npz", x=large, y=np.zeros(50_000))
+    assert (tmp_path / "large.npz").stat().st_size < 1e5
+    assert told(tmp_path, data=f"npz:{tmp_path}/large.npz") == []
+    np.savez(tmp_path / "other.npz", x=BROKEN, y=Y, more=large)
+    assert len(told(tmp_path, data=f"npz:{tmp_path}/other.npz")) == 1, "what else there is, is not read"
 
 
 def test_names_of_code_and_of_sets_that_are_here_are_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

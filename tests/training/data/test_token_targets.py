@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -124,6 +125,21 @@ def test_one_other_target_at_the_end_is_seen(tmp_path: Path) -> None:
     assert are_inputs(x, y)
     y[-1, -1] += 1
     assert not are_inputs(x, y)
+
+
+def test_tokens_are_looked_at_some_at_a_time() -> None:
+    """Of tokens that are mapped from a file, all rows at once need the room of several times the file."""
+    x = np.arange(2_000_000, dtype=np.int32).reshape(-1, 1000)
+    there = np.ones(x.shape, bool)
+    for ask in (lambda: are_inputs(x, x), lambda: are_next(x, x + 1, there)):
+        tracemalloc.start()
+        assert ask()
+        # x + 1 is 8 MB; beside it a block of 1 MB of tokens, and what is made of it
+        assert tracemalloc.get_traced_memory()[1] < 14e6
+        tracemalloc.stop()
+    last = x + 1
+    last[-1, 3] = 0
+    assert not are_next(x, last, there)
 
 
 def test_files_are_told_of(tmp_path: Path) -> None:

@@ -194,6 +194,27 @@ def test_a_task_without_an_error_gets_none_and_that_is_said(tmp_path: Path, reco
         assert what in str(told.value)
 
 
+class CountsNone(fedscope.Task):
+    def loss(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (outputs[:, 0] - y).abs()
+
+    def error(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return ((outputs[:, 0] - y).abs() > 1).float()
+
+    def error_weights(self, y: torch.Tensor) -> torch.Tensor:
+        return (y > 100).float()
+
+
+def test_a_task_with_an_error_that_is_no_number_is_not_said_to_have_none(tmp_path: Path) -> None:
+    nets = [nn.Linear(X.shape[1], 1) for _ in range(3)]
+    with fedscope.Recorder(tmp_path / "run", data=(torch.from_numpy(X), torch.from_numpy(X[:, 0]))) as recorder:
+        recorder.round(start=nets[0], clients=nets[1:], global_=nets[2])
+    for expected in ({"test_loss": (1,)}, {}):
+        done = fedscope.measure(tmp_path / "run", model=nets[0], task=CountsNone())
+        assert done.new == expected
+        assert done.left_out == {"their task gives no error that is a number": (1,)}
+
+
 def test_rounds_that_were_done_before_ctrl_c_are_kept(tmp_path: Path) -> None:
     record(tmp_path / "run", range(1, 6))
     whole = tmp_path / "whole"
