@@ -10,14 +10,12 @@ from ...checkpoints import FedscopeError, Run, expand_home, npz_names, read_npz
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.recorder.coerce_tokens import LABELS, TOKENS
 from ...checkpoints.recorder.stored_data import NAME, read_kept
-from ...evaluation.standard_tasks import CLASSIFICATION, TASKS
-from ...evaluation.tasks import Task
 from ...training.inputs.recorded_data import dataset_asked, is_recorded, refuse_unlike
-from ...training.tasks import task_of_data
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ...evaluation.tasks import Task
     from ...training import Dataset
 
 GIVE = "give them with --data (settings={'data': ...})"
@@ -25,6 +23,8 @@ GIVE = "give them with --data (settings={'data': ...})"
 _AGAIN = "with --data give --force, too, where these counts were written"
 #: a file's names of targets
 _TARGETS = ("y_test", "y_train", "y")
+#: the name of the task of classes
+_CLASSES = "classification"
 __all__ = ["dataset_of", "is_recorded"]
 
 
@@ -67,6 +67,9 @@ def _read(run: Run, given: Any) -> Dataset:
 
 def _task(run: Run, given: Any) -> Task:
     """Choose a task that reads the data: a recorded run does not say one."""
+    from ...evaluation.standard_tasks import CLASSIFICATION, TASKS
+    from ...training.tasks import task_of_data
+
     name = given if given is not None else run.info["data"]["name"]
     if name == NAME:
         arrays = read_kept(run.path, run.info) or {}
@@ -85,14 +88,14 @@ def _kind_of_file(path: Path) -> str:
         if name or TOKENS not in names:
             return _kind(read_npz(path, only=(name,)).get(name))
     except (FedscopeError, OSError):
-        return CLASSIFICATION.name
+        return _CLASSES
     return "sequences"
 
 
 def _kind(y: np.ndarray | None) -> str:
     if y is None or y.dtype.kind not in "biuf":
-        return CLASSIFICATION.name
+        return _CLASSES
     if y.ndim == 1:
         whole = y.dtype.kind != "f" or bool((y == y.round()).all())
-        return CLASSIFICATION.name if whole else "regression"
+        return _CLASSES if whole else "regression"
     return "sequences" if y.dtype.kind in "iu" else "regression"
