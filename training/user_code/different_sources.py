@@ -31,7 +31,7 @@ def sources_among(runs: Sequence[Run]) -> list[dict[tuple[str, str], Sources]]:
         for run, of in zip(runs, told, strict=True)
     ]
     by_text = {
-        str(entry.get("sha256", "")): digest
+        (key, str(entry.get("sha256", ""))): digest
         for of, digests in zip(told, read, strict=True)
         for key, own in of.items()
         for entry, digest in zip(own, digests[key], strict=True)
@@ -41,15 +41,19 @@ def sources_among(runs: Sequence[Run]) -> list[dict[tuple[str, str], Sources]]:
     for of, digests in zip(told, read, strict=True):
         made = {}
         for key, own in of.items():
-            named = [(int(entry["after"]), by_text.get(one, one)) for entry, one in zip(own, digests[key], strict=True)]
+            named = [
+                (int(entry["after"]), by_text.get((key, one), one))
+                for entry, one in zip(own, digests[key], strict=True)
+            ]
             made[key] = tuple(next(alike) for _, alike in groupby(named, key=lambda one: one[1]))
         found.append(made)
-    for key in {key for of in found for key in of}:
-        known = {of[key] for of in found if key in of and is_known(of[key])}
+    for key in {key for made in found for key in made}:
+        known = {made[key] for made in found if key in made and is_known(made[key])}
         if len(known) == 1:
-            for of in found:
-                if key in of and not is_known(of[key]):
-                    (of[key],) = known
+            (only,) = known
+            for made in found:
+                if key in made and not is_known(made[key]):
+                    made[key] = only
     return found
 
 

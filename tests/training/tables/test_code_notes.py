@@ -13,7 +13,7 @@ from own_code import MODULE, forget, own_module
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training.tables.code_notes import code_notes
-from fedscope.training.user_code import used_source
+from fedscope.training.user_code import different_sources, used_source
 from fedscope.training.user_code.different_sources import sources_among
 from fedscope.training.user_code.used_source import _used
 
@@ -138,6 +138,20 @@ def test_a_run_without_its_texts_is_known_by_their_sums(here: Path) -> None:
     table = fedscope.table(["a0", "a1", "b2"])
     assert sorted(len(cell.values) for cell in table.cells) == [1, 2]
     assert [band.seeds for band in fedscope.curves(["a1", "a0"], bands=True).bands] == [2]
+
+
+def test_two_methods_of_one_text_are_each_their_own() -> None:
+    """Their file has one sum, of which a run without texts knows no more."""
+    entries = [
+        {"kind": kind, "name": f"mine:{name}", "sha256": "a"} for kind, name in (("client", "A"), ("server", "B"))
+    ]
+    one, other = Named("one", *entries), Named("other", *entries)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            different_sources, "digest_of_used", lambda run, entry: entry["name"] if run is one else entry["sha256"]
+        )
+        ours, theirs = sources_among([one, other])  # type: ignore[list-item]
+    assert ours == theirs == {("client", "mine:A"): ((0, "mine:A"),), ("server", "mine:B"): ((0, "mine:B"),)}
 
 
 def test_a_method_of_a_package_is_what_its_entry_point_names(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
