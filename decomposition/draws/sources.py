@@ -102,13 +102,14 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     from .. import refuse_unequal_runs
 
     groups: dict[str, dict[str, list[Run]]] = {}
-    for run, sources in zip(runs, method_sources(runs), strict=True):
+    for run in runs:
         if run.is_foreign and run.config is None:
             raise FedscopeError(
                 f"{run.path} was recorded by {run.info['source']} and keeps no config.toml, so it is not known to "
                 "differ only in its seed; give --draws none, the recorded models alone"
             )
         run.require("config.toml")
+    for run, sources in zip(runs, method_sources(runs), strict=True):
         config = run.config or {}
         method = [config.get(section) for section in ("client", "server", "average")]
         of_method = groups.setdefault(json.dumps(method, sort_keys=True), {})
