@@ -20,7 +20,6 @@ from ...training.inputs.samples import (
     module_for,
     require_own_data,
 )
-from ...training.loop.run_history import config_at
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import method_name
 from ...training.user_code.kept_source import refuse_unnamed
@@ -121,6 +120,8 @@ def uses_own_models(run: Run, number: int, source: EvaluationConfig) -> bool:
     it is known: one of the user's own by the code that was given for it."""
     if run.is_foreign or run.config is None:
         return False
+    from ...training.loop.run_history import config_at
+
     client = config_at(run, number).client
     named = with_given(code_of_objects(source.code), "client", method_name(client))
     return bool(named.thing.personal if isinstance(named, OwnCode) else client.personal)
