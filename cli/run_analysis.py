@@ -262,10 +262,8 @@ def _find_results(
         kept = found[-1].attrs
         grown = {key for key in part.kind.grows if None not in (kept.get(key), asked.get(key))}
         changed = [key for key in _changed_settings(kept, asked) if key not in grown]
-        of_now = output.out is None and {"run", METRICS} >= {
-            *changed
-        }  # under the default name, and of no other setting
-        if changed and of_now and has_grown(kept.get("run"), asked.get("run")):
+        only_run = output.out is None and {"run", METRICS}.issuperset(changed)  # under the default name
+        if changed and only_run and has_grown(kept.get("run"), asked.get("run")):
             if not quiet:
                 up_to = differences(kept, asked, changed)
                 say(f"fedscope: {file} held this result of {up_to}; it is replaced", err=True)

@@ -21,12 +21,13 @@ DOT = 0.03
 
 
 def even(axis: Axis, most: int | Literal["auto"], *, quarters: bool = False, **more: Any) -> None:
-    """Set at most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, and
-    ``steps=None`` for matplotlib's own."""
+    """Set at most so many round numbers, 1, 2 or 5 apart, with ``quarters`` also 2.5; ``integer=True`` for rounds, of
+    which one may be all there is, and ``steps=None`` for matplotlib's own."""
     from matplotlib.ticker import MaxNLocator
 
     steps = [1, 2, 2.5, 5, 10] if quarters else [1, 2, 5, 10]
-    axis.set_major_locator(MaxNLocator(most, **{"steps": steps, **more}))
+    fewest = {"min_n_ticks": 1} if more.get("integer") else {}  # else it divides the one round that has a number
+    axis.set_major_locator(MaxNLocator(most, **{"steps": steps, **fewest, **more}))
 
 
 def decades(axis: Axis, subs: Sequence[float] = (1.0,), numticks: int | None = None, *, plain: bool = True) -> None:

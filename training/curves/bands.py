@@ -170,7 +170,7 @@ def _tell_of_sources(runs: Sequence[Run]) -> None:
         if differing and sources.issuperset(differing):
             warn_user(
                 f"--bands: {one.path} and {other.path} differ in {list_few(differing, 2)}, so they are no draws of one "
-                "method and of two bands"
+                "method, and each has a band of its own"
             )
             return
 
@@ -209,11 +209,7 @@ def _settings(run: Run) -> dict[str, Any]:
         run.require("config.toml")
     branch = run.info.get("branch", {})
     history = [(last, _flat(tables)) for last, tables in branch.get("history", ())]
-    return {
-        **_flat(run.config or {}),
-        "data": _data(run),
-        **({"history": history} if history else {}),
-    }
+    return {**_flat(run.config or {}), "data": _data(run), **({"history": history} if history else {})}
 
 
 def _data(run: Run) -> str | None:

@@ -168,9 +168,8 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
             {*old, *new}, key=lambda key: (key != "name", key)
         ):  # what depends on the name comes after it
             if old.get(key) != new.get(key):
-                moved = (
-                    ", or give --data if the same data lie elsewhere now" if key == "name" and section == "data" else ""
-                )
+                is_place = (section, key) == ("data", "name")
+                moved = ", or give --data if the same data lie elsewhere now" if is_place else ""
                 raise FedscopeError(
                     f"{section}.{key} = {new.get(key)!r} differs from {old.get(key)!r} of {run.path}: a branch keeps "
                     f"its history's data and model; train a new run instead{moved}"

@@ -17,7 +17,8 @@ def code_notes(runs: Sequence[Run]) -> Iterator[str]:
     sources: dict[tuple[str, str], dict[str, list[str]]] = {}
     changes: list[str] = []
     unknown: dict[tuple[str, str], list[str]] = {}
-    for run, of_run in zip(runs, sources_among(runs), strict=True):
+    among = sources_among(runs)
+    for run, of_run in zip(runs, among, strict=True):
         for key in unknown_in(run):
             unknown.setdefault(key, []).append(run.name)
         for (kind, name), entries in sources_in(run).items():
@@ -41,7 +42,7 @@ def code_notes(runs: Sequence[Run]) -> Iterator[str]:
                 f"the {kind} {name} has {len(by_source)} different sources in these runs ({list_few(others, 3)}): they "
                 "are not one method"
             )
-    for (kind, name), among in unknown.items():
-        if len(runs) > 1:
-            yield f"the source of the {kind} {name} is not known of {list_few(among, 3)}: it may be another"
+    for (kind, name), own in unknown.items():
+        if sum((kind, name) in of_run for of_run in among) > 1:
+            yield f"the source of the {kind} {name} is not known of {list_few(own, 3)}: it may be another"
     yield from changes

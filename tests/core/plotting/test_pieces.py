@@ -22,7 +22,7 @@ from fedscope.plotting.levels import BANDS, RATIO, within
 from fedscope.plotting.spread import mean_band
 from fedscope.plotting.still import Still
 from fedscope.plotting.style import CHARACTER, SMALL
-from fedscope.plotting.ticks import DOT, crosses, from_zero, label_ends, label_points
+from fedscope.plotting.ticks import DOT, crosses, even, from_zero, label_ends, label_points
 from fedscope.plotting.web_page import as_page, split_library
 
 pytestmark = pytest.mark.same_elsewhere
@@ -207,3 +207,12 @@ def test_a_page_is_one_document_that_runs_two_scripts_both_known_by_hash() -> No
     nonce, opened = re.findall(r'<script nonce="([^"]+)" src="([^"]+)">', rest)[0]
     assert (opened, rest.count(f'src="{name}"'), rest.count(f"'nonce-{nonce}' 'sha256-{hashes[1]}'")) == (name, 1, 1)
     assert split_library(page.replace(hashes[0], hashes[1])) == (page.replace(hashes[0], hashes[1]), "", b"")
+
+
+@pytest.mark.parametrize(("rounds", "ticks"), [([3], [3]), ([1, 2], [1, 2]), ([1, 4], [1, 2, 3, 4])])
+def test_rounds_are_whole_numbers_where_only_one_has_a_number(rounds: list[int], ticks: list[int]) -> None:
+    axes = Figure().subplots()
+    axes.plot([1, 2, 3, 4], [1.0 if number in rounds else np.nan for number in (1, 2, 3, 4)], marker="o")
+    even(axes.xaxis, 6, integer=True)
+    low, high = sorted(axes.get_xlim())
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == ticks

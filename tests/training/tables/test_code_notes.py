@@ -42,6 +42,9 @@ def test_packages_are_named_with_their_versions() -> None:
         "heavy is of the package fed-pkg 1.2 and fed-pkg 1.3",
         "the server heavy has 2 different sources in these runs (other): they are not one method",
     ]
+    piped = {"kind": "server", "name": "__main__:Heavy"}
+    assert list(code_notes([Named("one", piped), Named("two")])) == []  # type: ignore[list-item]
+    assert list(code_notes([Named("one", piped), Named("two", piped)])) != []  # type: ignore[list-item]
     own = {"kind": "server", "name": "mine:Heavy", "sha256": "a", "distribution": "mypkg", "version": "1"}
     assert list(code_notes([Named("one", own), Named("two", own)])) == []  # type: ignore[list-item]
     adam = {"kind": "optimiser", "name": "torch.optim:Adam", "distribution": "torch"}
