@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, format_size, nearest
+from ..checkpoints import FedscopeError, Layout, Partition, Run, Weights, expand_home, format_size, nearest
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.shell_words import quoted
 from ..checkpoints.io.warn_user import warn_user
@@ -297,6 +297,10 @@ def data_of(run: Run, task: Task | None = None, given: Any = None) -> Dataset:
             f"{run.path}: its data {name} come from your own code, which is never loaded from a run; "
             f"give --data, or to train or replay --code {quoted(f'data={name}')}"
         )
+    if given is None and not isinstance(name, OwnCode) and is_gone(name):
+        raise FedscopeError(
+            f"{run.path}: its data {name} are not there; if they lie elsewhere now, give --data with that place"
+        )
     data = load_data(name, learnt_by(run) if task is None else task)
     if recorded.get("held_out") and not len(data.y_train):
         data = hold_out(data)
@@ -320,6 +324,16 @@ def data_of(run: Run, task: Task | None = None, given: Any = None) -> Dataset:
     if (run.config or {}).get("data", {}).get("pool"):
         return with_client_test_parts(pool_splits(data), partition_of(run))
     return data
+
+
+def is_gone(name: str) -> bool:
+    """Check whether data are a file or a folder of the user's own that is not there.
+
+    >>> is_gone("npz:/nowhere.npz"), is_gone("folder:/"), is_gone("digits")
+    (True, False, False)
+    """
+    shelf, _, place = name.partition(":")
+    return shelf in ("npz", "folder") and not expand_home(place).exists()
 
 
 def _named(given: Any) -> str:

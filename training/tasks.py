@@ -16,7 +16,7 @@ from ..evaluation.criteria import PlainCriterion, task_of_criterion
 from ..evaluation.standard_tasks import CLASSIFICATION, TASKS, is_own
 from ..evaluation.tasks import Plain, Task
 from .data.split import parse_partition
-from .import_string import ImportString, describe_type, is_call
+from .import_string import ImportString, describe_type, is_call, names_a_file
 from .settings.registry import find, method_name, names
 
 if TYPE_CHECKING:
@@ -140,6 +140,10 @@ def refuse_unknown_task(name: str, place: str) -> None:
     """
     if name in TASKS:
         return
+    if place == "model.task" and names_a_file(name):
+        raise FedscopeError(
+            f"{place} = {name!r} names a file, which a setting does not run; give --task {quoted(name)}"
+        )
     if not is_call(name):
         raise FedscopeError(
             f"{place} {name} is not a task that fedscope knows{nearest(name, TASKS)}; it has {', '.join(TASKS)}, and "

@@ -46,8 +46,8 @@ def data(
         federation: a recorded run, or a configuration: a ``.toml`` file, or its tables, as in
             ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``, and all else that
             :func:`fedscope.train` takes; the defaults of ``train`` where nothing is given.
-        settings: tables laid over a configuration. Of a run on data of your own these data alone, as ``{"data":
-            load}``, because no run says which code is run; of a run that another program trained any data.
+        settings: tables laid over a configuration. Of a run its data alone, where they lie elsewhere now, or are your
+            own code, as ``{"data": load}``, because no run says which code is run.
         shown: of how many clients a few samples are shown, the first, the last and those between.
         samples: how many of each.
 
@@ -62,13 +62,14 @@ def data(
     at_least("shown", shown, 1)
     at_least("samples", samples, 1)
     run, given = _run(federation), None
-    if run is not None and settings and is_recorded(run):
-        given = _data_alone(settings)
-        settings = None if given is not None else settings
-    elif run is not None and settings and (own := _own_data(settings)) is not None:
-        from ...training.user_code.kept_source import playing
+    if run is not None and settings and (own := _data_alone(settings)) is not None:
+        settings = None  # compared with what the run saw
+        if isinstance(own, OwnCode) and not is_recorded(run):
+            from ...training.user_code.kept_source import playing
 
-        run, settings = playing(run, {"data": own}, changed=True, all_=False)[0], None  # compared with what the run saw
+            run = playing(run, {"data": own}, changed=True, all_=False)[0]
+        else:
+            given = own
     if run is not None and settings:
         raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave its other settings out")
     tables = {} if run is not None else _tables(federation, settings or {})
@@ -77,7 +78,7 @@ def data(
     def prepare() -> SettingsAndCompute[ClientData]:
         if run is not None and is_recorded(run):
             return _prepare_recorded(run, given, shown, samples)
-        dataset, split, how = _of_trained_run(run) if run is not None else _of_config(tables)
+        dataset, split, how = _of_trained_run(run, given) if run is not None else _of_config(tables)
         known: dict[str, Any] = {
             **({"run": identity(run)} if run is not None else {}),
             **{"data": dataset.name, "data_sha256": dataset.sha256, "partition": how.partition, "seed": how.seed},
@@ -139,12 +140,6 @@ def _told(run: Run) -> Mapping[str, Any]:
     return said
 
 
-def _own_data(settings: Mapping[str, Mapping[str, Any]]) -> OwnCode | None:
-    """Return the data that settings give as code or arrays, where they give nothing else."""
-    name = _data_alone(settings)
-    return name if isinstance(name, OwnCode) else None
-
-
 def _data_alone(settings: Mapping[str, Mapping[str, Any]]) -> Any:
     """Return the data that settings give, where they give nothing else."""
     from ...training.user_code.typed import handed_tables
@@ -179,12 +174,12 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
     return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in given.items()}}
 
 
-def _of_trained_run(run: Run) -> tuple[Dataset, Partition, DataConfig]:
+def _of_trained_run(run: Run, given: Any) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import config_of, data_of
     from ...training.build import partition_of
 
     config = config_of(run)
-    return data_of(run), partition_of(run), config.data
+    return data_of(run, given=given), partition_of(run), config.data
 
 
 def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:

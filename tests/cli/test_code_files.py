@@ -188,6 +188,8 @@ def test_a_task_in_a_file_is_trained_with_and_asked_of(here: Path, capsys: pytes
     named = ["--task", "my nets/arch_losses.py:scaled(3)"]
     assert run(["train", *few, *named, "--until", "1", "--out", "runs/own"]) == 0
     assert 'task = "arch_losses:scaled(3)"' in Path("runs/own/config.toml").read_text()
+    assert run(["train", *few, "--set", "model.task=my nets/arch_losses.py:scaled", "--out", "runs/set"]) == 2
+    assert "names a file, which a setting does not run; give --task 'my nets/" in capsys.readouterr().err
     assert run(["train", "--resume", "runs/own", "--task", "my nets/arch_losses.py:scaled(2)"]) == 2
     assert (
         "trained with the task arch_losses:scaled(3), and arch_losses:scaled(2) is another" in capsys.readouterr().err

@@ -236,7 +236,7 @@ def test_a_run_on_data_of_ones_own_is_shown_with_them(
     for words, said in (
         ("", "its data held:load come from your own code, which is never loaded from a run; give --data"),
         ("--data held:load(1)", "gives other data than the run saw"),
-        ("--data digits", "is a run, whose data are what they are; leave its other settings out"),
+        ("--data digits", "--data digits is not the data that r was trained on"),
         ("--data held:load --clients 3", "is a run, whose data are what they are; leave its other settings out"),
     ):
         capsys.readouterr()

@@ -192,3 +192,10 @@ def test_a_job_does_not_train_in_vain_either(here: Path) -> None:
     Path("one/mine.py").unlink()
     assert "/one/mine.py is gone, with server mine:Heavy" in str(job.work(do))
     assert len(asked) == 1
+
+
+def test_a_slip_in_a_file_of_a_method_is_said_once(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "method=fma,one/mine.py:Heavi", *words(SMALL), "--out", "s"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("fedscope: method one/mine.py:Heavi: one/mine.py ")
+    assert 'has no Heavi; did you mean "Heavy"?' in said

@@ -34,7 +34,7 @@ def typed_cell(cell: Cell) -> Cell:
     places = {kind.place: kind for kind in KINDS.values()}
     for key, value in cell.items():
         if key == "method" and isinstance(value, str):
-            made[key] = typed_method(value, f"method={value}")
+            made[key] = typed_method(value, "method")
         elif key in places and isinstance(value, str):
             kind = places[key]
             table = typed_tables({kind.section: {kind.key: value}})[kind.section]

@@ -42,7 +42,7 @@ def code_notes(runs: Sequence[Run]) -> Iterator[str]:
                 f"the {kind} {name} has {len(by_source)} different sources in these runs ({list_few(others, 3)}): they "
                 "are not one method"
             )
-    for (kind, name), own in unknown.items():
+    for (kind, name), theirs in unknown.items():
         if sum((kind, name) in of_run for of_run in among) > 1:
-            yield f"the source of the {kind} {name} is not known of {list_few(own, 3)}: it may be another"
+            yield f"the source of the {kind} {name} is not known of {list_few(theirs, 3)}: it may be another"
     yield from changes

@@ -59,7 +59,7 @@ def models(path: str) -> np.ndarray:
 def test_resuming_takes_the_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--resume", "r"]) == 2
     said = capsys.readouterr().err
-    assert said.endswith("there is no such file; give the path of an .npz\n")
+    assert said.endswith("data.npz are not there; if they lie elsewhere now, give --data with that place\n")
     assert said.count("\n") == 1
     assert run(["train", "--resume", "r", "--data", "npz:new/other.npz"]) == 2
     said = capsys.readouterr().err
@@ -91,6 +91,18 @@ def test_a_branch_takes_the_place(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--resume", "d", "--data", "new/data.npz"]) == 0
     np.testing.assert_array_equal(models("d"), models("whole"))
     assert run(["line", "d@1/global", "d@3/global", "--points", "3", "--data", "npz:new/data.npz", "--out", "l"]) == 0
+
+
+def test_questions_take_the_place_and_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["data", "r"], ["line", "r@1/global", "r@2/global", "--points", "3"]):
+        capsys.readouterr()
+        assert run([*words, "--out", "q"]) == 2
+        said = capsys.readouterr().err
+        assert "data.npz are not there; if they lie elsewhere now, give --data with that place" in said
+        assert said.count("\n") == 1
+        assert run([*words, "--data", "npz:new/data.npz", "--out", words[0]]) == 0
+    assert run(["data", "r", "--data", "npz:new/other.npz", "--out", "q"]) == 2
+    assert "new/other.npz is not the data that r was trained on" in capsys.readouterr().err
 
 
 def test_code_is_given_as_code(capsys: pytest.CaptureFixture[str]) -> None:
