@@ -17,6 +17,7 @@ from ..evaluation.standard_tasks import CLASSIFICATION, TASKS, is_own
 from ..evaluation.tasks import Plain, Task
 from .data.split import parse_partition
 from .import_string import ImportString, describe_type, is_call, names_a_file
+from .settings.own_code import OwnCode
 from .settings.registry import find, method_name, names
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ def given_task(given: Any) -> Task:
     """
     if given is None:
         return CLASSIFICATION
+    if isinstance(given, OwnCode):  # of a sweep, whose name alone does not say the file
+        return _take(
+            _with_tensors(given.thing)(), str(given), f"--task {given}: {given.thing.spoken} returned", handed=False
+        )
     if not isinstance(given, str):
         return _take(given, _name(given), "task is", handed=True)
     refuse_unknown_task(given, "--task")
@@ -61,7 +66,7 @@ def recorded_task(name: str | None, place: str) -> Task:
     Raises:
         FedscopeError: code of the user's own.
     """
-    if name is not None and is_call(name):
+    if name is not None and is_call(name) and not isinstance(name, OwnCode):
         raise FedscopeError(
             f"{place}: its task {name} is your own code, which is never loaded from a file; give --task {quoted(name)}"
         )

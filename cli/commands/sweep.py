@@ -33,6 +33,7 @@ class Varied:
     assignments: tuple[str, ...]
     alone: bool
     code: Mapping[str, Any]
+    tasks: tuple[str, ...]
 
     @property
     def files(self) -> list[str]:
@@ -93,6 +94,13 @@ class _Sweep(click.Command):
     "--alone", is_flag=True, help="Train every run from its start, even if several runs share their first rounds."
 )
 @code_option
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    metavar="NAME",
+    help="Task of all runs, as of train; with --resume your own ones that the plan names, repeatable.",
+)
 @launcher_options("trains one run")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 @pack_into("varied", Varied)
@@ -109,12 +117,16 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     from ...checkpoints import FedscopeError
     from ...training import Sweep, train_plan
     from ...training.sweeps.own_code import with_given_code
+    from ...training.sweeps.own_task import tasks_of_options
 
     by, seeds = jobs.chosen(), varied.seeds
     if resume is not None:
-        if out or any(value for name, value in vars(varied).items() if name != "code"):
-            raise FedscopeError(f"--resume {resume} goes on with the sweep's own plan; give it alone, or with --code")
-        plan, out = with_given_code(Sweep.open(resume).plan, varied.code), resume
+        if out or any(value for name, value in vars(varied).items() if name not in ("code", "tasks")):
+            raise FedscopeError(
+                f"--resume {resume} goes on with the sweep's own plan; give it alone, or with --code and --task"
+            )
+        given = {**varied.code, **tasks_of_options(varied.tasks)}
+        plan, out = with_given_code(Sweep.open(resume).plan, given), resume
     else:
         plan, out = _plan_of(varied), out or Path("sweeps") / varied.name
     if seeds and seeds.strip().isdecimal() and int(seeds) > 1:
@@ -173,10 +185,30 @@ def _plan_of(varied: Varied) -> Plan:
     axes = read_axes(word for word in keys if "=" in word)
     chosen = read_seeds(varied.seeds) if varied.seeds else ()
     setup = Setup(varied.recipe or "", stored, varied.scale)
+    settings = _with_task(read_assignments(varied.assignments), varied.tasks)
     try:
-        return plan_sweep(setup, axes, chosen, read_assignments(varied.assignments), share=not varied.alone)
+        return plan_sweep(setup, axes, chosen, settings, share=not varied.alone)
     except FedscopeError as error:
         raise with_place(error, Path(files[0]), stored) if files else error from None
+
+
+def _with_task(settings: dict[str, dict[str, Any]], tasks: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the settings of all runs with the task that ``--task`` gives.
+
+    Raises:
+        FedscopeError: two tasks, of which it is not clear what counts.
+    """
+    from ...checkpoints import FedscopeError
+
+    given = [f"--set model.task={text}" for text in [settings.get("model", {}).get("task")] if text is not None]
+    given += [f"--task {text}" for text in tasks]
+    if len(given) > 1:
+        raise FedscopeError(
+            f"{given[0]} and {given[1]} are two tasks of all runs; leave one out, or vary model.task=A,B"
+        )
+    if tasks:
+        settings = {**settings, "model": {**settings.get("model", {}), "task": tasks[0]}}
+    return settings
 
 
 def _progress_printer(report: Report, count: int) -> Progress:

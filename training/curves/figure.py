@@ -237,8 +237,7 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
 
 
 def _scale(axes: Axes, measure: CurveMeasure, curves: Curves) -> None:
-    nats = set(curves.attrs.get("tasks", ())) <= {None, "classification", "sequences"}
-    label = measure.label if nats else measure.label.replace(" (nats)", "")
+    label = measure.label_in(curves.attrs.get("tasks", ()))
     axes.set_ylabel(break_label(label))
     if not measure.is_loss:
         if not measure.is_accuracy:

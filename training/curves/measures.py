@@ -74,6 +74,8 @@ _LABELS = {
     "domain_error_mean": "mean error over domains (%)",
     "domain_error_std": "s.d. of error over domains (%)",
 }
+#: tasks whose loss is a cross-entropy
+_IN_NATS = {None, "classification", "sequences", "sequence-classification"}
 _DOMAIN = re.compile(r"test_error_(.+)")
 
 
@@ -139,6 +141,11 @@ class CurveMeasure:
             return f"{before}test {kind}, {domain[1]} (%)"
         label = before + _LABELS.get(column, column.replace("_", " "))
         return label.replace("error", "accuracy") if self.name != self.column else label
+
+    def label_in(self, tasks: Iterable[str | None]) -> str:
+        """Return the label beside runs of these tasks, None for the usual one: without a unit where one's loss may have
+        another than nats."""
+        return self.label if set(tasks) <= _IN_NATS else self.label.replace(" (nats)", "")
 
     @property
     def words(self) -> str:

@@ -21,7 +21,7 @@ from .bands import COLUMNS, Band, seeds_of
 from .diverged import describe_diverged
 from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, reachable, refuse_smoothing
 from .run_curve import Curve, curve_of
-from .summary import describe_missing, describe_reached, describe_stale, tails
+from .summary import describe_missing, describe_other_losses, describe_reached, describe_stale, tails
 
 _NAMED = ("run", "round")
 #: what is no part of the numbers, and kept so that a result that is read back says and draws the same
@@ -212,6 +212,8 @@ class Curves(TableResult):
             said += [describe_reached(measure, self._tailed, self.target) for measure in self._reachable()]
         said += filter(None, (describe_stale(self.runs, measure) for measure in told))
         said += dict.fromkeys(note for one in told for note in describe_diverged(self.runs, one, self.last))
+        drawn = [measure_of(name) for name in self.measures or self._usual]
+        said += describe_other_losses(drawn, self.attrs.get("tasks", ()))
         later = self.attrs.get("measured", {})
         said += [f"measured afterwards: {run}: {'; '.join(one['words'] for one in own)}" for run, own in later.items()]
         return "\n".join(said)

@@ -12,11 +12,10 @@ from ...checkpoints.rounds.metrics import further, is_own
 from ...checkpoints.runs.run import warn_of_gaps
 from ...results import Serializable
 from .measures import MEASURES, TOTALS, CurveMeasure, measure_of
+from .run_names import USUAL_TASK
 
 #: of an accuracy, which is 1 less a share: 1 - 0.2 may be 0.8 less a last bit
 _ROUNDING = 1e-12
-
-
 #: a mean over the last rounds takes the last tenth of those that were measured, and no more than so many
 MOST_LAST = 10
 #: the same in words
@@ -183,14 +182,22 @@ def curve_of(run: Run) -> Curve:
     return Curve(run.name, metrics["round"].astype(int), values, has_no_server(run), _loss_task(run))
 
 
+def task_learnt(run: Run) -> str:
+    """Name the task that a run's losses are of: what it was trained with, or a recorded one measured with; the usual
+    one where nothing says another."""
+    config = (run.config or {}).get("model", {})
+    measured = [one.settings.get("task") for one in run.measured.measurements if "test_loss" in one.columns]
+    return str(next(filter(None, [config.get("task"), *measured]), USUAL_TASK))
+
+
 def _loss_task(run: Run) -> str:
     """Name the task of a run of whose models losses were measured, and no errors: by this program, which measures
     both."""
-    table, config = run.all_metrics(), (run.config or {}).get("model", {})
+    table = run.all_metrics()
     if not np.isnan(table["test_error"]).all() or np.isnan(table["test_loss"]).all():
         return ""
-    measured = [one.settings.get("task") for one in run.measured.measurements if "test_loss" in one.columns]
-    return str(next(filter(None, [config.get("task"), *measured]), ""))
+    task = task_learnt(run)
+    return "" if task == USUAL_TASK else task
 
 
 def digest_of(curve: Curve) -> str:

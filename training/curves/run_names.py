@@ -16,6 +16,8 @@ from ..settings.registry import METHOD_SECTIONS, halves
 SEEDS = ("run.seed", "data.seed")
 #: what a run is called of which nobody knows how it was trained
 UNKNOWN = "method not known"
+#: the task of a run whose file names none
+USUAL_TASK = "classification"
 _METHODS = ("client", "server", "average")
 
 
@@ -94,6 +96,8 @@ def settings_of(run: Run) -> dict[str, Any]:
             if isinstance(table, Mapping)
             for key, value in table.items()
         }
+        if flat.get("model.task") == USUAL_TASK:  # said, as by a sweep over tasks, or left out
+            flat["model.task"] = None
     else:
         flat = dict(run.info.get("settings", {}))
     if run.is_foreign and "name" in run.info.get("data", {}):

@@ -11,6 +11,7 @@ from ...checkpoints.io.errors import list_few
 from .bands import Band
 from .measures import MEASURES, TOTALS, USUAL, CurveMeasure, measure_of
 from .run_curve import WINDOW, Curve
+from .run_names import USUAL_TASK
 
 #: a unit stays with the word before it
 _TIED = "\N{NO-BREAK SPACE}("
@@ -82,6 +83,18 @@ def describe_reached(measure: CurveMeasure, curves: Sequence[Band | Curve], targ
             parts.append(f"{one.label} {there.round}{f' ({beside})' if beside else ''}")
     accuracy = measure.words.replace("error", "accuracy")
     return f"rounds to {100 * target:g} % {accuracy}{_whose(measure)}: {', '.join(parts)}"
+
+
+def describe_other_losses(measures: Sequence[CurveMeasure], tasks: Sequence[str | None]) -> list[str]:
+    """Say that losses are of different tasks; [] where they are of one, or no measure is a loss.
+
+    >>> describe_other_losses([measure_of("test_loss")], [None, "mytask:huber"])
+    ['the losses are of different tasks (classification, mytask:huber), which do not compare']
+    """
+    named = dict.fromkeys(task or USUAL_TASK for task in tasks)
+    if len(named) < 2 or not any(measure.is_loss for measure in measures):
+        return []
+    return [f"the losses are of different tasks ({list_few(named, 4)}), which do not compare"]
 
 
 def describe_stale(curves: Sequence[Curve], measure: CurveMeasure) -> str:

@@ -18,6 +18,7 @@ from ..user_code.kept_source import entries_of
 from ..user_code.provided_code import Given, names_code, with_code
 from ..user_code.resolve import handed_code
 from ..user_code.typed import typed_method, typed_tables
+from .own_task import PLACE, TASK, task_named, task_sum, typed_task, with_task
 
 if TYPE_CHECKING:
     from ..config.recipes import Cell
@@ -35,6 +36,8 @@ def typed_cell(cell: Cell) -> Cell:
     for key, value in cell.items():
         if key == "method" and isinstance(value, str):
             made[key] = typed_method(value, "method")
+        elif key == PLACE and isinstance(value, str):
+            made[key] = typed_task(value)
         elif key in places and isinstance(value, str):
             kind = places[key]
             table = typed_tables({kind.section: {kind.key: value}})[kind.section]
@@ -61,14 +64,26 @@ def _refuse_settings(key: str, code: Any, settings: Mapping[str, Any]) -> None:
 def code_sums(tables: Mapping[str, Any]) -> dict[str, str]:
     """Return of the code that a configuration names the SHA-256 of its source, by kind and name."""
     entries, _ = entries_of(tables)
-    return {f"{entry['kind']}={entry['name']}": entry.get("sha256", "") for entry in entries}
+    return {f"{entry['kind']}={entry['name']}": entry.get("sha256", "") for entry in entries} | task_sum(tables)
 
 
 def own_names(run: PlannedRun) -> Iterator[str]:
-    """Yield the code of one's own that a planned run names, in its tables and in its command: ``server=mine:FedX``."""
-    for kind, value in named_in(run.tables):
-        if names_code(kind, value) and (":" in value or names_a_file(value)):
+    """Yield the code of one's own that a planned run names in its tables: ``server=mine:FedX``."""
+    yield from _names_in(run.tables)
+
+
+def _names_in(tables: Mapping[str, Any]) -> Iterator[str]:
+    for kind, value in named_in(tables):
+        if isinstance(value, str) and names_code(kind, value) and (":" in value or names_a_file(value)):
             yield f"{kind.name}={value}"
+    if (task := task_named(tables)) is not None:
+        yield f"{TASK}={task}"
+
+
+def _named(tables: Mapping[str, Any]) -> list[str]:
+    """List what tables name of every kind, in one order, whether it is code of one's own or not."""
+    task = task_named(tables)
+    return [f"{kind.name}={value}" for kind, value in named_in(tables)] + ([] if task is None else [f"{TASK}={task}"])
 
 
 def _typed_names(run: PlannedRun) -> Iterator[str]:
@@ -77,9 +92,7 @@ def _typed_names(run: PlannedRun) -> Iterator[str]:
 
     words = list(run.arguments)
     sets = [text for flag, text in pairwise(words) if flag == "--set"]
-    for kind, value in named_in(read_assignments(sets)):
-        if isinstance(value, str) and names_code(kind, value) and (":" in value or names_a_file(value)):
-            yield f"{kind.name}={value}"
+    yield from _names_in(read_assignments(sets))
     for flag, text in pairwise(words):
         if flag == "--method" and (":" in text or names_a_file(text)):
             yield next((name for name in own_names(run) if name.partition("=")[2] == text), f"method={text}")
@@ -91,7 +104,7 @@ class GivenAs:
 
     Attributes:
         word: behind ``--code``: ``server=fedx:FedX``, of a file that they would not find
-            ``server=/methods/fedx.py:FedX``.
+            ``server=/methods/fedx.py:FedX``; of a task, whose option is ``--task``, ``task=losses:huber(0.5)``.
         file: that its source is of; "" where there is none.
     """
 
@@ -106,11 +119,17 @@ def given_with(plan: Plan) -> dict[str, GivenAs]:
     """
     directory = Path(str(plan.about["directory"]))
     return {
-        f"{kind.name}={value}": _given_as(kind.name, value, directory)
+        name: _given_as(name.partition("=")[0], code, directory)
         for run in plan.runs
-        for kind, value in named_in(run.tables)
-        if isinstance(value, OwnCode)
+        for name, code in code_in(run.tables).items()
     }
+
+
+def code_in(tables: Mapping[str, Any]) -> dict[str, OwnCode]:
+    """Return the code that a configuration's tables come with, by kind and name: ``server=mine:FedX``."""
+    found = {f"{kind.name}={value}": value for kind, value in named_in(tables) if isinstance(value, OwnCode)}
+    task = task_named(tables)
+    return found | ({f"{TASK}={task}": task} if isinstance(task, OwnCode) else {})
 
 
 def _given_as(kind: str, code: OwnCode, directory: Path) -> GivenAs:
@@ -124,7 +143,7 @@ def _given_as(kind: str, code: OwnCode, directory: Path) -> GivenAs:
     found = not is_elsewhere(path) or real_path(path) == real_path(directory / f"{module}.py")
     if not path or package or found or not names_a_file(there):
         return GivenAs(f"{kind}={code}", code.source.path)
-    called = "" if Path(path).stem == module else f"{code}="
+    called = "" if Path(path).stem == module or kind == TASK else f"{code}="
     return GivenAs(f"{kind}={called}{there}", code.source.path)
 
 
@@ -151,10 +170,16 @@ def refuse_untrusted(runs: Sequence[PlannedRun], trusted: Collection[str], folde
     for run in runs:
         for name in (*own_names(run), *_typed_names(run)):
             if name not in trusted:
+                how = " ".join(map(quoted, _option(name, name)))
                 raise FedscopeError(
                     f"{folder}: the plan's run {run.name} is trained with {name.replace('=', ' ', 1)}, your own code, "
-                    f"which is never loaded from a file; if you know it, give --code {quoted(name)}"
+                    f"which is never loaded from a file; if you know it, give {how}"
                 )
+
+
+def _option(name: str, word: str) -> tuple[str, str]:
+    """Return the option that gives code, and the word behind it."""
+    return ("--task", word.removeprefix(f"{TASK}=")) if name.startswith(f"{TASK}=") else ("--code", word)
 
 
 def refuse_unknown_process(plan: Plan) -> None:
@@ -182,14 +207,14 @@ def with_given_code(plan: Plan, given: Given) -> Plan:
     """
     runs = []
     for run in plan.runs:
-        tables = with_code(run.tables, {**given, **_of_one_source(run, given)})
+        tables = with_task(with_code(run.tables, {**given, **_of_one_source(run, given)}), given)
         sums = code_sums(tables)
-        for (kind, value), (_, code) in zip(named_in(run.tables), named_in(tables), strict=True):
-            before = run.code.get(f"{kind.name}={value}", "")
-            now = sums.get(f"{kind.name}={code}", before)
+        for name, code in zip(_named(run.tables), _named(tables), strict=True):
+            before = run.code.get(name, "")
+            now = sums.get(code, before)
             if before and now != before:
                 raise FedscopeError(
-                    f"{kind.name} {code} has another source than the sweep began with (sha256 {now[:12]}..., "
+                    f"{code.replace('=', ' ', 1)} has another source than the sweep began with (sha256 {now[:12]}..., "
                     f"not {before[:12]}...); restore it, or begin another sweep"
                 )
         runs.append(replace(run, tables=tables))
@@ -217,9 +242,10 @@ def _of_one_source(run: PlannedRun, given: Given) -> dict[str, OwnCode]:
 
 
 def code_words(run: PlannedRun, given: Mapping[str, GivenAs]) -> list[str]:
-    """Return ``--code`` for all own code that a run names, of a plan that :func:`refuse_untrusted` has let pass."""
+    """Return ``--code``, and ``--task``, for all own code that a run names, of a plan that :func:`refuse_untrusted` has
+    let pass."""
     names = dict.fromkeys(own_names(run))
-    return [word for name in names for word in ("--code", given[name].word if name in given else name)]
+    return [word for name in names for word in _option(name, given[name].word if name in given else name)]
 
 
 def without_code(run: PlannedRun) -> PlannedRun:

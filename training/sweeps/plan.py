@@ -27,6 +27,7 @@ from ..settings.values import format_value
 from ..user_code.typed import typed_tables
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
 from .own_code import code_sums, typed_cell
+from .own_task import PLACE, with_typed_task
 from .schedule import GIVEN, SharedHistory, shared_histories
 
 FORMAT, VERSION, FILE = "fedscope-sweep", 1, "sweep.json"
@@ -153,7 +154,7 @@ def plan_sweep(
         FedscopeError: nothing to vary; a setting that there is not, of the wrong type or out of range, or that is given
             twice; two runs that are the same.
     """
-    given, own = typed_tables(plain(settings or {})), bool(setup.recipe and not axes)
+    given, own = with_typed_task(typed_tables(plain(settings or {}))), bool(setup.recipe and not axes)
     asked = tuple(tuple(typed_cell(plain(cell)) for cell in axis) for axis in axes)
     varied = recipe(setup.recipe).axes if own else asked
     if not varied and not seeds:
@@ -422,7 +423,8 @@ def _word(key: str, value: Any) -> str:
     last = key.rpartition(".")[2]
     if key == METHOD:
         value = canonical_method(value if isinstance(value, OwnCode) else str(value))
-    value = short_name(value) if isinstance(value, OwnCode) else value
+    if isinstance(value, OwnCode):  # of tasks, two of which may differ in their arguments alone, with these
+        value = value.partition(":")[2] if key == PLACE else short_name(value)
     return _slug(f"{value}" if last in (METHOD, "name", "partition", LABEL) else f"{last}{format_value(value)}")
 
 

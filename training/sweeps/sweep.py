@@ -20,13 +20,12 @@ from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
-from ..settings.code_kinds import named_in
-from ..settings.own_code import OwnCode
 from ..user_code.typed import handed_tables
 from .axes import METHOD, checked_seeds, refuse_code, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .data_watch import DataWatch
-from .own_code import given_with, refuse_unknown_process, refuse_untrusted, with_given_code
+from .own_code import code_in, given_with, refuse_unknown_process, refuse_untrusted, with_given_code
+from .own_task import handed_task
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
 from .running import train_sweep
 from .schedule import RUNS
@@ -95,6 +94,7 @@ def sweep(
     watcher: Progress | None = None,
     launcher: str = LOCAL,
     job: Mapping[str, Any] | None = None,
+    task: Any = None,
     **single: Any,
 ) -> Sweep:
     """Train a run for every combination of settings, or go on with what is there of them.
@@ -116,6 +116,8 @@ def sweep(
         launcher: ``local``, one run after the other; ``slurm``, jobs of a cluster; ``processes``, jobs as processes of
             this machine. Jobs go on when this call is interrupted, and the same call finds them.
         job: what each job is given, see :class:`~fedscope.training.jobs.job_settings.JobSettings`.
+        task: what all runs learn, as of :func:`fedscope.train`; of one's own by its name, ``mytask:make``, or a
+            criterion of torch.
         single: settings of all runs by keyword, as of :func:`fedscope.train`: ``rounds=30``, ``server=FedX``,
             ``model=Net``. Code of one's own is of a module that other processes can import, here and in ``axes``.
 
@@ -155,7 +157,8 @@ def sweep(
         for cell in (cell for axis in axes for cell in axis if isinstance(cell, Mapping)):
             for key, value in cell.items():
                 refuse_code(key, value)
-    laid = merge(handed_tables(settings or {}), tables_of_keywords(single))
+    learnt = {} if task is None else {"model": {"task": handed_task(task)}}
+    laid = merge(handed_tables(settings or {}), tables_of_keywords(single), learnt)
     plan = plan_sweep(Setup(recipe, stored, scale), axes, checked_seeds(seeds), laid, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 
@@ -217,12 +220,7 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
         there = read_plan(out)
         if other := describe_difference(there, plan):
             raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or --resume {quoted(out)}")
-        given = {
-            f"{kind.name}={value}": value
-            for run in plan.runs
-            for kind, value in named_in(run.tables)
-            if isinstance(value, OwnCode)
-        }
+        given = {name: code for run in plan.runs for name, code in code_in(run.tables).items()}
         return with_given_code(there, given) if given else there
     if out.exists() and not out.is_dir():
         raise FedscopeError(f"{out} exists and is a file; give another --out")

@@ -25,6 +25,7 @@ from .asked_model import OF, curve_of_model
 from .distinct_draws import Placed, about_rows, place_runs
 from .history_notes import history_notes
 from .layout import axes_of, position, words_of
+from .losses import notes_on_losses, refuse_choice_by_loss, tasks_of, unlike_losses
 from .notes import (
     notes_on_cells,
     notes_on_data,
@@ -132,9 +133,9 @@ class Comparison(TableResult):
 
     def best(self, column: str, measure: str) -> tuple[str, ...]:
         """Return the rows with the best mean of a column: the greatest accuracy, the least loss, error or cost; none
-        where fewer than two rows have one, as one alone is better than nothing, where all are equal, or where neither
-        more nor less is better."""
-        sign = measure_of(measure).direction
+        where fewer than two rows have one, as one alone is better than nothing, where all are equal, where neither
+        more nor less is better, or of losses of different tasks."""
+        sign = 0 if self._is_unlike(column, measure) else measure_of(measure).direction
         there = [cell for cell in self.cells if (cell.column, cell.measure) == (column, measure)]
         there = [cell for cell in there if not np.isnan(cell.mean)]
         if not sign or len(there) < 2:
@@ -144,9 +145,17 @@ class Comparison(TableResult):
         return rows if len(rows) < len(there) else ()
 
     def difference(self, cell: Cell) -> PairedDifference | None:
-        """To the baseline's cell of the same column, paired over the seeds."""
+        """To the baseline's cell of the same column, paired over the seeds; None of losses of different tasks."""
         other = self.cell(self.baseline, cell.column, cell.measure)
-        return None if other is None or other is cell else paired_difference(cell.values, other.values)
+        unlike = self._is_unlike(cell.column, cell.measure)
+        return None if other is None or other is cell or unlike else paired_difference(cell.values, other.values)
+
+    def _is_unlike(self, column: str, measure: str) -> bool:
+        """True if the rows of a column have the losses of different tasks."""
+        unlike = self.attrs.get("unlike_losses", ())
+        return measure_of(measure).is_loss and any(
+            own in ("", column) or column.startswith(f"{own}, ") for own in unlike
+        )
 
     def ratio(self, cell: Cell) -> float:
         """Return the baseline's rounds to the target over this one's; NaN where one never has it."""
@@ -305,6 +314,7 @@ def table(
     def place(entry: TableRun) -> str:
         return ", ".join(part for part in (words_of(rows, entry), words_of(columns, entry)) if part)
 
+    refuse_choice_by_loss(gathered.entries, best_of, place, chosen[0])
     tuned, choices = best_of_grid(gathered.entries, best_of, place, badness)
     gathered = replace(gathered, entries=tuple(tuned))
 
@@ -316,6 +326,7 @@ def table(
     for one in there:
         commands.setdefault(one.row, []).append(one.entry.command)
     cells, windows = _cells(there, chosen, of, last, target)
+    unlike = unlike_losses(there, chosen)
     baseline = _baseline(baseline, list(dict.fromkeys(cell.row for cell in cells)))
     return Comparison(
         cells=tuple(cells),
@@ -326,6 +337,7 @@ def table(
             *choices,
             *notes_on_data(gathered),
             *about_rows(there, row_of),
+            *notes_on_losses(gathered.entries, unlike),
             *notes_on_cells(gathered, cells),
             *notes_on_models(gathered, chosen, of),
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
@@ -341,6 +353,8 @@ def table(
             **{"rows": list(rows), "columns": list(columns), "of": of},
             "runs": [entry.name for entry in gathered.entries],
             "windows": sorted(windows - {0}),
+            **tasks_of(gathered.entries),
+            **({"unlike_losses": list(unlike)} if unlike else {}),
             **_axis(gathered, columns, {cell.column for cell in cells}),
         },
     )

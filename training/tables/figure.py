@@ -97,7 +97,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
             even(axes.xaxis, "auto")
         named = literal(printed_setting(key))
         axes.set_xlabel(f"{named}{log}" if key else "")
-        axes.set_ylabel(break_label(measure.label))
+        axes.set_ylabel(break_label(measure.label_in(table.attrs.get("tasks", ()))))
         handles = axes.get_legend_handles_labels()[0]
         if len(table.rows_named) > 1 and len(rests) > 1:  # a line each, and what fills its marker
             names = [_shorten(printed_words(row, rows), width) for row in table.rows_named]

@@ -167,7 +167,8 @@ def _grid(
     for column, measure in table.columns_named:
         known = measure_of(measure)
         shown = printed_words(column, table.attrs.get("columns", ()))
-        head.append(escape(", ".join(part for part in (shown, known.label if several or not column else "") if part)))
+        label = known.label_in(table.attrs.get("tasks", ())) if several or not column else ""
+        head.append(escape(", ".join(part for part in (shown, label) if part)))
         if table.target is not None and known.is_reachable:
             head.append(escape(f"rounds to {100 * table.target:g} %"))
             head += [escape(f"{_printed_row(table, table.baseline)}'s over these")] if table.baseline else []

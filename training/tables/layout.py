@@ -8,7 +8,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
-from ..curves.run_names import with_average
+from ..curves.run_names import USUAL_TASK, with_average
 from .table_runs import TableRun
 
 #: the keys that name a method, in the order in which they are looked at
@@ -191,6 +191,8 @@ def _word(key: str, entry: TableRun, name: str) -> str:
         return "no average"
     if key == "label" and value is None:  # a run beside labelled ones is called by its method
         value = entry.settings.get("method")
+    if key == "model.task" and value is None and says(entry, key):
+        value = USUAL_TASK
     if value is None:
         name = key.partition(".")[0] if name == "name" else name  # of data.name
         return f"no {name}" if says(entry, key) else f"{name} not said"
