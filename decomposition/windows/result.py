@@ -183,7 +183,7 @@ class WindowMeans(TableResult):
     def _broken_words(self, line: WindowLine) -> str:
         """Say which windows have a loss that is not finite, and in how many rounds: their error is that of no answer.
 
-        >>> rows = (WindowMean(1, 1, 0.5, 0.25), WindowMean(2, 2, nan, 1.0))
+        >>> rows = (WindowMean(1, 1, 0.5, 0.25), WindowMean(2, 2, float("nan"), 1.0))
         >>> one = WindowMeans((RoundMeans("fma", 9, rows),))
         >>> one._broken_words(one.lines()[0])
         '; the loss is not finite in 1 of 1 round (W = 2), where a model of the window or their mean has diverged'

@@ -141,7 +141,7 @@ def mean_rise(ball: Ball, evaluator: Evaluator, *, draws: int = 10, seed: int = 
     models = _Moved(model, offsets)
     loss, _ = evaluator.models(models)
     rises = (loss[1::2] + loss[2::2]) / 2 - loss[0]
-    return float(rises.mean()), float(deviation_over(rises)) / np.sqrt(draws)
+    return float(rises.mean()), float(deviation_over(rises) / np.sqrt(draws))
 
 
 class _Moved(Sequence[Weights]):

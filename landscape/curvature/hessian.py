@@ -92,7 +92,7 @@ def trace(product: Product, size: int, probes: int, seed: int = 0) -> tuple[floa
         here = slice(first, min(first + TOGETHER, probes))
         z = draw.integers(0, 2, size=(here.stop - first, size)) * 2.0 - 1.0
         estimates[here] = (z * product(z)).sum(axis=1)
-    return float(estimates.mean()), float(deviation_over(estimates)) / np.sqrt(probes)
+    return float(estimates.mean()), float(deviation_over(estimates) / np.sqrt(probes))
 
 
 def spectral_density(
