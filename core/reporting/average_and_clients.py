@@ -13,6 +13,7 @@ import numpy as np
 from ..checkpoints import FedscopeError, Run, parse_address
 from ..decomposition.subsets.result import Subsets
 from ..landscape import Plane
+from ..results import deviation_over
 from .discover import Beside
 
 
@@ -84,7 +85,7 @@ def _compare_in_planes(run: Run, results: Beside) -> Iterator[AverageAndClients]
             values = np.array([getattr(model, measure) for model in result.anchors])
             average = float(getattr(result.mean, measure))
             if len(values) > 1 and np.isfinite([average, *values]).all():
-                mean, deviation = float(values.mean()), float(values.std())
+                mean, deviation = float(values.mean()), float(deviation_over(values, 0))
                 source, count = f"plane{_name_samples(result.attrs)}", len(values)
                 yield AverageAndClients(number, count, count, measure, average, mean, deviation, source)
                 break

@@ -6,6 +6,7 @@ from .arrays import pad_cohorts as pad_cohorts
 from .base import Collection as Collection
 from .base import Result as Result
 from .base import plain as plain
+from .deviation import deviation_over as deviation_over
 from .resume import ResultLock as ResultLock
 from .resume import ResumeStore as ResumeStore
 from .resume import Serializable as Serializable

@@ -188,10 +188,17 @@ def _rows_along(variables: Mapping[str, Variable], of: str | None, command: str)
     )
 
 
-def pad_cohorts(cohorts: list[np.ndarray], most: int, fill: Any = np.nan) -> np.ndarray:
-    """Arrays [C] or [C, C] of rounds with different cohorts as one, [rounds, most] or [rounds, most, most]."""
+def pad_cohorts(cohorts: list[np.ndarray], most: int, fill: Any = np.nan, axes: int | None = None) -> np.ndarray:
+    """Arrays [C] or [C, C] of rounds with different cohorts as one, [rounds, most] or [rounds, most, most].
+
+    ``axes``: how many of the first axes are over clients, all by default; the others are as long in every round.
+
+    >>> pad_cohorts([np.ones((1, 3), int), np.ones((2, 3), int)], 2, 0, axes=1)[0].tolist()
+    [[1, 1, 1], [0, 0, 0]]
+    """
     first = cohorts[0]
-    whole = np.full((len(cohorts), *(most,) * first.ndim), fill, first.dtype if fill is not np.nan else np.float64)
+    shape = (*(most,) * first.ndim,) if axes is None else (*(most,) * axes, *first.shape[axes:])
+    whole = np.full((len(cohorts), *shape), fill, first.dtype if fill is not np.nan else np.float64)
     for own, values in zip(whole, cohorts, strict=True):
         own[tuple(slice(size) for size in values.shape)] = values
     return whole

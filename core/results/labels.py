@@ -22,7 +22,10 @@ _KINDS = frozenset({"mean", "mean of aligned", "mean repaired", "recorded", "glo
 #: fields of rows that are no classes: tuples that begin with a run's name
 _ROWS = frozenset({"spreads"})
 #: provenance that is told: by a run's name; a text, or several, that begin with one
-_BY_RUN, _BEGUN = frozenset({"averages", "measured"}), frozenset({"source", "left_out", "notes", "adapter_runs"})
+_BY_RUN, _BEGUN = (
+    frozenset({"averages", "measured", "paces"}),
+    frozenset({"source", "left_out", "notes", "adapter_runs"}),
+)
 #: what stands between the two names of a pair, and between those of runs that are taken together
 _BETWEEN, _TOGETHER = " - ", ", "
 

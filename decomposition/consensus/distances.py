@@ -76,8 +76,7 @@ def measure_distances(
     """
     round_ = run.round(number)
     following = run.round(number + 1) if number + 1 in run.rounds else None
-    # a server sends all one model, also where nobody has asked for it yet
-    sends_one = not run.is_foreign if following is None else "start" in following.models
+    sends_one = _sends_one(run, round_, following)
     then = following if following is not None and following.has_starts else None
     ids = round_.client_ids
     staying = np.zeros(0, np.int64) if then is None else np.flatnonzero(np.isin(then.client_ids, ids))
@@ -118,6 +117,15 @@ def initial_round(run: Run) -> Round | None:
     starts."""
     first = run.round(1) if 1 in run.rounds else None
     return first if first is not None and ("start" in first.models or first.has_starts) else None
+
+
+def _sends_one(run: Run, round_: Round, following: Round | None) -> bool:
+    """Whether all are sent one model after a round; behind the last one, whether there is a server that will."""
+    if following is not None:
+        return "start" in following.models
+    # nodes without a server may share the first start, too
+    told = round_.models if "global" in round_.models or round_.number > 1 else ()
+    return "start" in told or not run.is_foreign
 
 
 def _mixing_of(round_: Round, then: Round | None, staying: npt.NDArray[Any], moments: Moments | None) -> Mixing:

@@ -18,7 +18,7 @@ from ...training.inputs.samples import (
     module_for,
     require_own_data,
 )
-from .result import Answers, Forgetting, refuse_unequal
+from .result import Answers, Forgetting
 
 
 @analysis
@@ -52,7 +52,6 @@ def forgetting(
     def prepare() -> SettingsAndCompute[Forgetting]:
         asked = client_rounds(opened, asked_rounds)
         refuse_unrecorded(opened, asked)  # before a model and data are asked for
-        refuse_unequal({number: len(opened.round(number).client_ids) for number in asked})
         dataset = dataset_of([opened], source)
         require_own_data(opened)
         samples, module = common_samples([opened], dataset, source), module_for(opened, source, dataset)

@@ -74,7 +74,7 @@ def _change(result: Forgetting) -> np.ndarray:
     change = result.after_others[-1] - result.before_others[-1]
     if result.attrs.get("split") == "test":
         change = np.where(result.own[-1] > 0, result.after_own[-1] - result.before_own[-1], change)
-    return np.asarray(100 * change)
+    return np.asarray(100 * change[result.there[-1]])
 
 
 def _draw_means(axes: Axes, result: Forgetting) -> None:
@@ -94,14 +94,14 @@ def _name_cells(axes: Axes, result: Forgetting, classes: int, cell: tuple[float,
     step = max(1, ceil((len(str(classes)) + 1) * CHARACTER / cell[0]))
     axes.set_xticks(range(0, classes, step), [str(i) for i in range(0, classes, step)])
     step = max(1, ceil(0.13 / cell[1]))
-    clients = [str(k) for k in result.client_ids[-1].tolist()]
+    clients = [str(k) for k in result.client_ids[-1][result.there[-1]].tolist()]
     axes.set_yticks(range(0, len(clients), step), clients[::step])
     axes.set(xlabel="class", ylabel="client")
 
 
 def _draw_dots(axes: Axes, result: Forgetting, size: float) -> None:
     """A client's own classes: the largest of them ``size`` points across, areas in proportion."""
-    labels = result.labels[-1]
+    labels = result.labels[-1][result.there[-1]]
     client, own = np.nonzero(labels)
     share = labels[client, own] / labels.max(axis=1)[client]
     area = size**2 * np.maximum(share, 0.1)  # a class of one sample can still be seen
@@ -116,7 +116,9 @@ def _remark(result: Forgetting, *, dots: bool) -> str:
     if np.isnan(_change(result)).any():
         parts.append("grey: no such sample")
     if len(result.rounds) > 1:
-        parts.append("above: means over clients, bars: their standard error")
+        some = any(np.isnan(values[result.there]).any() for values in (result.own_gain, result.others_loss))
+        having = " that have such samples" if some else ""
+        parts.append(f"above: means over clients{having}, bars: their standard error")
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
     return "; ".join(parts)

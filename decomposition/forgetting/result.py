@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
-from ...results import ArrayResult, Serializable, along
+from ...results import ArrayResult, Serializable, along, pad_cohorts
 from ...results.arrays import Variable
 from ..draws.divergence import diverged_words
 
@@ -58,11 +58,11 @@ class Answers(Serializable):
 
 @dataclass(frozen=True, eq=False)
 class Forgetting(ArrayResult):
-    """Effect of local training on the clients of R rounds, K in each, by true class.
+    """Effect of local training on the clients of R rounds, at most K in each, by true class.
 
     Attributes:
         rounds: [R], ascending.
-        client_ids: [R, K].
+        client_ids: [R, K], -1 behind those of a round with fewer than K.
         labels: training samples of the client, [R, K, classes].
         own, others: samples measured on that are the client's own and the others', [R, K, classes]. Of training data
             its own are those it trained on, of test data those of classes that it trained on.
@@ -96,19 +96,20 @@ class Forgetting(ArrayResult):
         """Return the result of one or more rounds.
 
         Raises:
-            FedscopeError: no round; rounds with different numbers of clients.
+            FedscopeError: no round.
         """
         if not answers:
             raise FedscopeError("there is no round to look at; give at least one")
-        refuse_unequal({one.round: len(one.client_ids) for one in answers})
+        most = max(len(one.client_ids) for one in answers)
 
-        def of_all(name: str) -> Counts:
-            return np.stack([np.asarray(getattr(one, name), np.int64) for one in answers])
+        def of_all(name: str, fill: int = 0, kind: type = np.int64) -> np.ndarray:
+            return pad_cohorts([np.asarray(getattr(one, name), kind) for one in answers], most, fill, axes=1)
 
-        counts = {name: of_all(name) for name in ("client_ids", *COUNTS)}
+        counts = {name: of_all(name) for name in COUNTS}  # a client that is not there has no samples
         shares = {name: _share(of_all(name), counts[name.partition("_")[2]]) for name in ACCURACIES}
-        arrays: dict[str, Any] = {**counts, **shares, "diverged": np.stack([one.diverged for one in answers])}
-        return cls(of_all("round"), **arrays, attrs=dict(attrs or {}))
+        arrays: dict[str, Any] = {**counts, **shares, "diverged": of_all("diverged", kind=np.bool_)}
+        rounds = np.array([one.round for one in answers], np.int64)
+        return cls(rounds, of_all("client_ids", -1), **arrays, attrs=dict(attrs or {}))
 
     @property
     def own_gain(self) -> Array:
@@ -130,15 +131,21 @@ class Forgetting(ArrayResult):
         """Those of :attr:`known` of which the client classifies none."""
         return np.asarray(self.known & (self.after_others == 0))
 
+    @property
+    def there(self) -> Flags:
+        """Which places hold a client, [R, K]: rounds may have cohorts of different sizes."""
+        return np.asarray(self.client_ids >= 0)
+
     def diverged_in(self, i: int) -> list[int]:
         """Return the ids of the clients whose model is not finite in the i-th round."""
         return [int(client) for client in self.client_ids[i][self.diverged[i]]]
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
-        """Dimensions ``round``, ``client`` (place in the cohort) and ``class``."""
+        """Dimensions ``round``, ``client`` (place in the cohort) and ``class``, padded to the largest cohort: ids with
+        -1, counts with 0, shares with NaN."""
         about = {**COUNTS, **ACCURACIES}
         variables = {
-            "client_ids": along("round client", self.client_ids, "client"),
+            "client_ids": along("round client", self.client_ids, "client, -1 for none"),
             **{name: along("round client class", getattr(self, name), words, "1") for name, words in about.items()},
             "diverged": along("round client", self.diverged, DIVERGED),
         }
@@ -168,23 +175,27 @@ class Forgetting(ArrayResult):
 
         own, others = shown(self.own_gain, 1), shown(self.others_loss, -1)
         known, forgotten = int(self.known[i].sum()), int(self.forgotten[i].sum())
-        clients = self.client_ids.shape[1]
-        over = f"mean of {clients} clients ± standard error" if clients > 1 else "one client"
         begin = f"{self.run}, round {self.rounds[i]}: local training changes the accuracy on a client's own data by "
         diverged = diverged_words(self.diverged_in(i), int(self.rounds[i]))
         broken = f"; {diverged}, and NaN outputs count as wrong" if diverged else ""
         if not self.others[i].any():
-            return f"{begin}{own} and no sample is the others' ({over}){broken}"
+            return f"{begin}{own} and no sample is the others' ({_over(self._count(self.own_gain, i))}){broken}"
+        over = _over(self._count(self.own_gain, i), self._count(self.others_loss, i))
         sentence = (
             f"{begin}{own} and on the others' by {others} ({over}); {forgotten} of {known} pairs of client and class "
             "known before are forgotten entirely"
         )
-        without = self.client_ids[i][self.own[i].sum(axis=1) == 0]
-        if len(without):
-            sentence += (
-                f"; client{'s' if len(without) > 1 else ''} {list_few(without.tolist())} without own samples here"
-            )
+        for samples, which in ((self.own, "own"), (self.others, "others'")):
+            without = self.client_ids[i][self.there[i] & (samples[i].sum(axis=1) == 0)]
+            if len(without):
+                who = f"client{'s' if len(without) > 1 else ''} {list_few(without.tolist())}"
+                sentence += f"; {who} without {which} samples here"
         return sentence + broken
+
+    @staticmethod
+    def _count(values: Array, i: int) -> int:
+        """Count the clients that a mean of the i-th round is over."""
+        return int((~np.isnan(values[i])).sum())
 
     def findings(self) -> dict[str, Any]:
         """Every round's means over clients, and the clients' own."""
@@ -196,7 +207,8 @@ class Forgetting(ArrayResult):
         for name, values in (("own_gain", gain), ("others_loss", loss)):
             mean, stderr = mean_over_clients(values)
             means |= {name: float(mean[i]), f"{name}_stderr": float(stderr[i])}
-        clients = zip(self.client_ids[i].tolist(), gain[i].tolist(), loss[i].tolist(), strict=True)
+        there = self.there[i]
+        clients = zip(*(values[i][there].tolist() for values in (self.client_ids, gain, loss)), strict=True)
         return {
             **means,
             "known": int(self.known[i].sum()),
@@ -220,25 +232,24 @@ def mean_over_clients(values: Array) -> tuple[Array, Array]:
         mean = np.where(there, values, 0.0).sum(axis=1) / count
         squares = np.where(there, values - mean[:, None], 0.0) ** 2
         stderr = np.sqrt(squares.sum(axis=1) / (count - 1) / count)
-    return mean, stderr
+    # of equal gains it is 0, and not the rounding of their mean
+    equal = np.where(there, values, np.inf).min(axis=1) == np.where(there, values, -np.inf).max(axis=1)
+    return mean, np.where(equal & (count > 1), 0.0, stderr)
 
 
-def refuse_unequal(counts: Mapping[int, int]) -> None:
-    """Refuse rounds of different sizes.
+def _over(*counts: int) -> str:
+    """Say how many clients one or two means are over: once, where they are the same.
 
-    Args:
-        counts: of clients, by round.
-
-    Raises:
-        FedscopeError: they differ.
+    >>> _over(4, 4), _over(1, 1)
+    ('mean of 4 clients ± standard error', 'one client')
+    >>> _over(4, 3)
+    'means of 4 and 3 clients ± standard error'
     """
-    for number, count in counts.items():
-        first, of_first = next(iter(counts.items()))
-        if count != of_first:
-            raise FedscopeError(
-                f"round {first} has {of_first} clients and round {number} has {count}, which is not an array; ask for "
-                "rounds with equally many"
-            )
+    different = list(dict.fromkeys(count for count in counts if count)) or [0]
+    if different == [1]:
+        return "one client"
+    many = " and ".join(map(str, different))
+    return f"mean{'s' if len(different) > 1 else ''} of {many} clients ± standard error"
 
 
 def _share(right: Counts, of: Counts) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_errors
-from ...results import Serializable, Table, TableResult, columns_of, group_rows
+from ...results import Serializable, Table, TableResult, columns_of, deviation_over, group_rows
 from .sure import is_sure
 
 #: the models of a round that all clients share, in the order of the rows; those that were recorded are there
@@ -245,7 +245,7 @@ def at_home(one: RoundMatrix) -> AtHome:
     values = np.array([getattr(gain, name) for gain in gains])
     if not gains:
         return AtHome(0, 0, 0, math.nan, math.nan, None)
-    stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+    stderr = float(deviation_over(values)) / math.sqrt(len(values))
     surely = sum(
         is_sure(gain.samples, getattr(gain, name), getattr(gain, f"{name}_stderr"), of_errors=one.measure == "error")
         for gain, value in zip(gains, values, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.errors import list_few
 from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
@@ -87,8 +88,7 @@ def _plain(result: Reaggregation) -> str:
 
 
 def _remark(result: Reaggregation, rows: list[ModelRow]) -> str:
-    over = "clients" if any(row.clients is not None for row in rows) else "samples"
-    parts = [f"round {result.attrs['round']}; 0: {literal(_plain(result))}; lines: 95 % intervals over {over}"]
+    parts = [f"round {result.attrs['round']}; 0: {literal(_plain(result))}", *_intervals(rows)]
     missing = [row for row in result.measured if row is not result.plain and row not in rows]
     if missing:
         parts.append(f"left out, not finite: {', '.join(literal(_name(row)) for row in missing)}")
@@ -98,3 +98,22 @@ def _remark(result: Reaggregation, rows: list[ModelRow]) -> str:
     if by := result.attrs.get("align"):
         parts.append(f"the clients' units brought into one order before, matched by {by}")
     return "; ".join(parts)
+
+
+def _intervals(rows: list[ModelRow]) -> list[str]:
+    """Say what the lines are intervals over; where it is not the same for all rows, of which ones.
+
+    >>> from fedscope.decomposition.reaggregation.result import ModelRow
+    >>> one = ModelRow("recorded", "", "", 0.2, 0.1, None, None, loss_difference_stderr=0.1)
+    >>> mean = ModelRow("x", "fma", "none", 0.2, 0.1, None, None, 4, loss_difference_stderr=0.1)
+    >>> [*_intervals([one]), *_intervals([one, mean])]
+    ['lines: 95 % intervals over samples', 'lines: 95 % intervals, of recorded over samples, of the other over clients']
+    """
+    having = [row for row in rows if row.loss_difference_stderr is not None]  # one client has none
+    overs = list(dict.fromkeys(row.spread_over for row in having))
+    if len(overs) < 2:
+        return [f"lines: 95 % intervals over {over}" for over in overs]
+    fewer, more = sorted(overs, key=lambda over: sum(row.spread_over == over for row in having))
+    named = list_few([literal(_name(row)) for row in having if row.spread_over == fewer])
+    rest = "the others" if sum(row.spread_over == more for row in having) > 1 else "the other"
+    return [f"lines: 95 % intervals, of {named} over {fewer}, of {rest} over {more}"]

@@ -17,6 +17,7 @@ from ...evaluation.measured_statistics import Measured, MeasuredStatistics
 from ...evaluation.samples import Samples
 from ...evaluation.tied_parameters import tie_again, tied_names
 from ...landscape.alignment.step import Aligning
+from ...results import deviation_over
 from ...training.loop.state import RunMemory
 from ..adapters.recorded_adapters import adapters_of_run, products_apart
 from ..matrix.losses import losses_at
@@ -181,8 +182,7 @@ def _means_apart(loss: np.ndarray, error: np.ndarray) -> dict[str, float | None]
 
 def _stderr(values: np.ndarray) -> float:
     """Return the standard error of a mean over clients; NaN where a value is not finite."""
-    with np.errstate(invalid="ignore"):
-        return float(values.std(ddof=1) / np.sqrt(len(values)))
+    return float(deviation_over(values) / np.sqrt(len(values)))
 
 
 def _number(value: float) -> float | None:

@@ -64,6 +64,11 @@ class ModelRow:
     along_fma: float | None = None
     across_fma: float | None = None
 
+    @property
+    def spread_over(self) -> str:
+        """What the standard errors of its differences are over: ``samples``, or ``clients`` where each has a model."""
+        return "samples" if self.clients is None else "clients"
+
 
 @dataclass(frozen=True)
 class ClientRow:
@@ -208,7 +213,9 @@ class Reaggregation(TableResult):
             words = f"loss {_with_error(row.loss_difference, row.loss_difference_stderr, 1)}"
             if row.error_difference is not None:
                 words += f", error {_with_error(row.error_difference, row.error_difference_stderr, 100)} points"
-            said.append(f"{row.model} less {self.called('fma')} on the same samples: {words} (± 1.96 standard errors)")
+            known = row.loss_difference_stderr is not None or row.error_difference_stderr is not None
+            spread = f" (± 1.96 standard errors over {row.spread_over})" if known else ""
+            said.append(f"{row.model} less {self.called('fma')} on the same samples: {words}{spread}")
         if (share := self.attrs.get("sign_conflict")) is not None:
             what = "entries of B·A" if self.attrs.get("conflict_of") == "products" else "parameters"
             before = ", in the clients' own order of units" if self.attrs.get("align") else ""

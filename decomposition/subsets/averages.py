@@ -15,6 +15,7 @@ from ...checkpoints import FedscopeError, Round, Weights
 from ...checkpoints.models.weights import stack
 from ...evaluation.device import CPU, Compute
 from ...landscape.alignment.step import Aligning
+from ...results import deviation_over
 from ..draws.divergence import diverged_rows
 from .result import OWN, RoundSubsets, SizeRow, SubsetsAtPlaces
 
@@ -361,9 +362,9 @@ def size_row(m: int, population: int, loss: np.ndarray, error: np.ndarray) -> Si
 def _moments(values: np.ndarray, population: int) -> tuple[float, float | None, float | None]:
     """Mean, standard deviation and standard error of the mean, None where one does not exist."""
     n = len(values)
-    with np.errstate(invalid="ignore"):  # infinite losses have no deviation
+    with np.errstate(invalid="ignore"):  # infinite losses have none
         mean = float(values.mean())
-        if n == 1:
-            return mean, None, None
-        std = float(values.std(ddof=1))
+    if n == 1:
+        return mean, None, None
+    std = float(deviation_over(values))
     return mean, std, None if n == population else std * float(np.sqrt((1 - n / population) / n))

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...plotting.style import describe_alignment, describe_errors
-from ...results import Serializable, Table, TableResult, columns_of, group_rows
+from ...results import Serializable, Table, TableResult, columns_of, deviation_over, group_rows
 from ..draws.divergence import diverged_words
 
 # Means of one error over different numbers of subsets differ by as much, relative to the largest error of 1.
@@ -251,7 +251,7 @@ def _of_clients(group: Sequence[RoundSubsets]) -> str:
 
     def shown(values: np.ndarray) -> str:
         scale, unit = (100, " %") if measure == "error" else (1, "")
-        error = values.std(ddof=1) / np.sqrt(len(values))
+        error = deviation_over(values) / np.sqrt(len(values))
         return f"{scale * values.mean():.3g} ± {scale * error:.2g}{unit}"
 
     first, last = one.sizes[0].m, one.sizes[-1].m

@@ -141,6 +141,9 @@ def wima(
                 for before, number in zip((0, *own), own, strict=False):
                     size = number - before + len(lengths) + 1
                     tasks.append(task_of(run, number, means, evaluator, lengths, size, last=number == own[-1]))
+            starts = {run.name: paces_of(run, own[-1]) for run, own in zip(opened, numbers, strict=True)}
+            if "swa" in settings["averages"].values():  # no part of the question, which an older fedscope has answered
+                attrs = {**attrs, "paces": {name: start for name, start in starts.items() if start is not None}}
             with work.store(settings, *ROUNDS) as store:
                 return WindowMeans(tuple(work.each("windows", tasks, store)), parts, attrs)
 
@@ -237,3 +240,15 @@ def average_of(run: Run, round: int) -> str:
     config = config_at(run, round)
     start = getattr(config.average, "start", None)
     return "none" if start is not None and round < start else method_name(config.average)
+
+
+def paces_of(run: Run, round: int) -> int | None:
+    """Return the round from which on the cycles of SWA, kept by a round, lower clients' learning rates; None where
+    they do not."""
+    from ...training import config_at
+    from ...training.methods.averages.swa import SWA
+
+    if average_of(run, round) != "swa":  # of a class of the user's own it is not known
+        return None
+    average = config_at(run, round).average
+    return average.paces_from() if isinstance(average, SWA) else None

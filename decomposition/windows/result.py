@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from math import isfinite, isnan, nan
+from math import isfinite, isnan
 from typing import Any, Self
 
 import numpy as np
 
 from ...checkpoints.io.errors import list_few
-from ...results import Serializable, Table, TableResult, columns_of, group_rows
+from ...results import Serializable, Table, TableResult, columns_of, deviation_over, group_rows
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,8 @@ class WindowMeans(TableResult):
         rounds: of all runs.
         parts: which parameters are averaged: ``all``, ``features`` or ``classifier``; the rest is ``global``'s.
         attrs: provenance: runs, rounds, windows, data, split, samples, versions; ``averages``, of each run what it
-            averages over rounds itself.
+            averages over rounds itself; ``paces``, of runs whose average changes clients' learning rates, from which
+            round on.
 
     >>> from fedscope.decomposition.windows.result import RoundMeans, WindowMean, WindowMeans
     >>> rows = tuple(WindowMean(w, w, 2 * e, e) for w, e in ((1, 0.5), (5, 0.25)))
@@ -116,9 +117,10 @@ class WindowMeans(TableResult):
         for run in dict.fromkeys(one.run for one in self.rounds):
             own = [one for one in self.rounds if one.run == run]
             values = np.array([[getattr(row, self.measure) for row in one.rows] for one in own])
-            std = values.std(axis=0, ddof=1) if len(own) > 1 else np.full(values.shape[1], nan)
             windows = tuple(row.window for row in own[0].rows)
-            made.append(WindowLine(run, tuple(one.round for one in own), windows, values.mean(axis=0), std))
+            made.append(
+                WindowLine(run, tuple(one.round for one in own), windows, values.mean(axis=0), deviation_over(values))
+            )
         return made
 
     def rows(self) -> list[Any]:
@@ -162,7 +164,8 @@ class WindowMeans(TableResult):
             parts = "" if self.parts == "all" else f" ({self.parts} averaged)"
             best = f"W = {line.best}" if line.best > 1 else "W = 1, global itself"
             own = self.attrs.get("averages", {}).get(line.run, "none")
-            note = _changed_words(own)
+            # an older fedscope did not look at what SWA's cycles do
+            note = _changed_words(own, self.attrs.get("paces", {}).get(line.run), known="paces" in self.attrs)
             if line.windows[-1] > line.rounds[-1]:
                 # W = 100 of eight rounds reads as if a hundred globals had been averaged
                 last = line.rounds[-1]
@@ -180,7 +183,7 @@ class WindowMeans(TableResult):
     def _broken_words(self, line: WindowLine) -> str:
         """Say which windows have a loss that is not finite, and in how many rounds: their error is that of no answer.
 
-        >>> rows = (WindowMean(1, 1, 0.5, 0.25), WindowMean(2, 2, nan, 1.0))
+        >>> rows = (WindowMean(1, 1, 0.5, 0.25), WindowMean(2, 2, float("nan"), 1.0))
         >>> one = WindowMeans((RoundMeans("fma", 9, rows),))
         >>> one._broken_words(one.lines()[0])
         '; the loss is not finite in 1 of 1 round (W = 2), where a model of the window or their mean has diverged'
@@ -240,13 +243,21 @@ def _lengths(decayed: Sequence[Decayed]) -> str:
     return f"W = {list_few([one.window for one in decayed])}"
 
 
-def _changed_words(average: str) -> str:
-    """Say that a run's own average over rounds was trained on, or may have been; "" where it is for evaluation only.
+def _changed_words(average: str, paced: int | None = None, *, known: bool = True) -> str:
+    """Say that a run's own average over rounds was trained on, or may have been, or that its cycles have changed
+    clients' learning rates from the round ``paced`` on, where that is ``known``; "" where it is for evaluation only.
 
     >>> _changed_words("ima"), _changed_words("swa")
     ('; it was trained with ima, which changes the globals', '')
+    >>> _changed_words("swa", 3).partition(", so ")[0]
+    "; its clients' learning rates follow SWA's cycles from round 3 on"
     """
-    if average in ("none", "wima", "swa"):
+    if paced is not None:
+        return (
+            f"; its clients' learning rates follow SWA's cycles from round {paced} on, so its globals are not those of "
+            "a run with WIMA"
+        )
+    if average in ("none", "wima") or (average == "swa" and known):
         return ""
     # what code of the user's own does is not known here
     return f"; it was trained with {average}, which {'changes' if average == 'ima' else 'may change'} the globals"

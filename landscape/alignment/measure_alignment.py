@@ -16,6 +16,7 @@ from ...evaluation.model_replica import Replica
 from ...evaluation.normalization import statistics_of
 from ...evaluation.sample_losses import stderr_of_mean
 from ...evaluation.samples import Samples
+from ...results import deviation_over
 from .apply import Mover, Permutation
 from .groups import Specification
 from .repair import measure, repair
@@ -174,4 +175,4 @@ def _stderr(values: np.ndarray, weights: np.ndarray | None) -> float | None:
     """Return the standard error over samples of :func:`_mean`; None of one sample."""
     if len(values) < 2:
         return None
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if weights is None else stderr_of_mean(values, weights)
+    return float(deviation_over(values) / np.sqrt(len(values))) if weights is None else stderr_of_mean(values, weights)

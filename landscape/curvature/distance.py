@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...results import deviation_over
+
 if TYPE_CHECKING:
     from .result import Curvature
 
@@ -82,7 +84,7 @@ def _distance(key: tuple[str, int | None, str], name: str, places: Mapping[str, 
     if not values.size:
         return FlatnessDistance(*key, name, 0, everyone, None, None, None, None)
     mean = float(values.mean())
-    stderr = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else None
+    stderr = float(deviation_over(values)) / math.sqrt(len(values)) if len(values) > 1 else None
     distance = None if everyone is None else everyone - mean
     return FlatnessDistance(
         *key, name, len(values), everyone, mean, stderr, distance, None if distance is None else stderr

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
 from ...evaluation.evaluator import Evaluator
+from ...results import deviation_over
 from ..planes.basis.plane_bases import filter_normalised, gaussian_direction
 
 #: loss and gradient [P] at parameters [P]
@@ -140,8 +141,7 @@ def mean_rise(ball: Ball, evaluator: Evaluator, *, draws: int = 10, seed: int = 
     models = _Moved(model, offsets)
     loss, _ = evaluator.models(models)
     rises = (loss[1::2] + loss[2::2]) / 2 - loss[0]
-    stderr = float(rises.std(ddof=1) / np.sqrt(draws)) if draws > 1 else float("nan")
-    return float(rises.mean()), stderr
+    return float(rises.mean()), float(deviation_over(rises) / np.sqrt(draws))
 
 
 class _Moved(Sequence[Weights]):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...evaluation.seeded import seeded
+from ...results import deviation_over
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,8 +92,7 @@ def trace(product: Product, size: int, probes: int, seed: int = 0) -> tuple[floa
         here = slice(first, min(first + TOGETHER, probes))
         z = draw.integers(0, 2, size=(here.stop - first, size)) * 2.0 - 1.0
         estimates[here] = (z * product(z)).sum(axis=1)
-    stderr = float(estimates.std(ddof=1) / np.sqrt(probes)) if probes > 1 else float("nan")
-    return float(estimates.mean()), stderr
+    return float(estimates.mean()), float(deviation_over(estimates) / np.sqrt(probes))
 
 
 def spectral_density(

@@ -114,6 +114,7 @@ def test_clients_without_samples_in_a_subset_are_named(runs: Path, said: Callabl
     without = made.client_ids[0][made.own[0].sum(1) == 0]
     assert len(without)
     assert f"{', '.join(map(str, without))} without own samples here" in words
+    assert f"(means of {4 - len(without)} and 4 clients ± standard error)" in words
     assert np.isnan(made.own_gain[0]).sum() == len(without)
     assert np.isnan(made.before_own[0][made.own[0] == 0]).all()
     out = json.loads(said("runs/fma", "--rounds", "last", "--limit", "5", "--out", "f", "--json"))
@@ -130,17 +131,19 @@ def test_a_cohort_of_one_has_no_standard_error(
     assert "±" not in words
 
 
-def test_cohorts_of_other_sizes_are_refused_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_cohorts_of_other_sizes_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Callable[..., str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", "--out", "few", *SMALL, "--participation", "0.25", "--rounds", "1"]) == 0
     assert run(["train", "--from", "few@1", "--out", "more", *SMALL[2:], "--rounds", "2"]) == 0
-    capsys.readouterr()
-    monkeypatch.setattr("fedscope.decomposition.forgetting.accuracy.round_answers", None)  # not to be called
-    assert run(["forgetting", "more", "--out", "f"]) == 2
-    said = capsys.readouterr().err
-    assert "round 1 has 2 clients and round 2 has 4, which is not an array; ask for rounds with equally many" in said
+    first, last, *_ = said("more", "--out", "f").splitlines()
+    assert "(mean of 2 clients ± standard error)" in first
+    assert "(mean of 4 clients ± standard error)" in last
+    (alone, *_) = said("more", "--rounds", "1", "--out", "g").splitlines()
+    assert first == alone
+    with xarray.open_dataset("f.nc") as file:
+        assert (file["client_ids"].values >= 0).sum(axis=1).tolist() == [2, 4]
 
 
 def without_start(run_: Path) -> None:

@@ -200,6 +200,29 @@ def test_a_run_with_one_start_has_no_distance_after_it(two_rounds: Path, monkeyp
     assert first.moved == pytest.approx(float(np.linalg.norm(clients.mean(axis=0) - start)))
 
 
+@pytest.mark.parametrize("keep", ["all", "every:2"])
+def test_a_recorded_server_sends_one_model_behind_the_last_round_too(tmp_path: Path, keep: str) -> None:
+    """Nodes with starts of their own get what nobody has recorded, and so do models of which no start is known, and
+    those of a single round that may have begun gossip."""
+    from fedscope.decomposition.consensus.distances import measure_distances
+
+    draw = np.random.default_rng(5)
+    w = [{"w": v} for v in draw.normal(size=(5, 40)).astype(np.float32)]
+    given: dict[str, dict[str, Any]] = {"server": {"start": w[3], "global_": w[4]}, "gossip": {"starts": w[2:]}, "": {}}
+    found = {}
+    for name, models in given.items():
+        with Recorder(tmp_path / f"run-{name}", keep=keep) as recorder:
+            for _ in range(4):
+                recorder.round(clients=w[:3], **models)
+        distances = measure_distances(fedscope.Run.open(tmp_path / f"run-{name}"), 4)
+        found[name] = (distances.after, "one" if distances.mixing is None else distances.mixing.source)
+    assert found == {"server": (0.0, "one"), "gossip": (None, "unknown"), "": (None, "unknown")}
+    for name, models in (("begun", {"start": w[3]}), ("served", {"start": w[3], "global_": w[4]})):
+        with Recorder(tmp_path / name) as recorder:
+            recorder.round(clients=w[:3], **models)
+        assert measure_distances(fedscope.Run.open(tmp_path / name), 1).after == {"begun": None, "served": 0.0}[name]
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["starts", "start"])
 def test_only_the_start_of_round_1_is_the_initial_model(tmp_path: Path, own: bool) -> None:
     """A loop of nodes that keeps every third round has no initial model, and a later start is not taken for it; the one

@@ -175,6 +175,8 @@ def test_means_leave_out_clients_without_samples() -> None:
     mean, stderr = mean_over_clients(values)
     np.testing.assert_allclose(mean, [0.3, np.nan, 0.2])
     np.testing.assert_allclose(stderr, [0.2 / np.sqrt(3), np.nan, np.nan])
+    # ten times 0.88 has a mean that is off by an ulp
+    assert mean_over_clients(np.array([[0.88] * 10 + [np.nan]]))[1].tolist() == [0]
 
 
 def test_a_result_comes_back_and_other_programs_open_it(tmp_path) -> None:
@@ -200,13 +202,61 @@ def test_a_result_comes_back_and_other_programs_open_it(tmp_path) -> None:
     assert Answers.from_json(json.loads(json.dumps(made.to_json()))).to_json() == made.to_json()
 
 
-def test_rounds_that_are_no_array_are_refused() -> None:
+def test_no_round_is_refused() -> None:
     with pytest.raises(FedscopeError, match=r"there is no round to look at"):
         Forgetting.of([])
-    one = by_hand(2)
-    shorter = replace(one, client_ids=one.client_ids[:1])
-    with pytest.raises(FedscopeError, match=r"round 1 has 2 clients and round 2 has 1, .* equally many"):
-        Forgetting.of([by_hand(), shorter])
+
+
+def first_of(one: Answers) -> Answers:
+    """A round of its first client alone."""
+    return Answers.from_json(
+        {name: values if name == "round" else values[:1] for name, values in one.to_json().items()}
+    )
+
+
+def test_cohorts_of_other_sizes_are_one_array_and_each_rounds_own(tmp_path) -> None:
+    alone, both = first_of(by_hand(5, (7, 8))), by_hand()
+    attrs = {"run": {"path": "runs/fma"}, "split": "train", "data": "toy", "samples": 25}
+    made = Forgetting.of([both, alone], attrs)
+    made.save(tmp_path / "f.nc")
+    for result in (made, Forgetting.load(tmp_path / "f.nc")):
+        assert result.client_ids.tolist() == [[3, 8], [7, -1]]
+        assert result.own.dtype == result.client_ids.dtype == np.int64
+        assert (result.own[1, 1].tolist(), result.others[1, 1].tolist()) == ([0] * 3, [0] * 3)
+        assert np.isnan([getattr(result, name)[1, 1] for name in ACCURACIES]).all()
+        # each round is what it is by itself
+        for i, one in enumerate((both, alone)):
+            single = Forgetting.of([one], attrs)
+            assert result.summary().splitlines()[i] == single.summary()
+            whole, own = (json.dumps(found.findings()["rounds"]) for found in (result, single))
+            assert own[1:-1] in whole  # as text, in which NaN is NaN
+        assert [len(one["clients"]) for one in result.findings()["rounds"]] == [2, 1]
+        assert "without" not in result.summary()
+        *_, cells, _ = result.figure().axes
+        assert cells.images[0].get_array().shape == (1, 3)
+        assert [tick.get_text() for tick in cells.get_yticklabels()] == ["7"]
+        said = words(cells.figure)
+        assert "grey" not in said
+        assert "such samples" not in said
+
+
+def test_each_mean_is_told_with_the_clients_it_is_over() -> None:
+    """Client 8 has all classes, so that none of the test data are the others'."""
+    one = by_hand()
+    every = np.array([[False], [True]])
+    none = {name: np.where(every, 0, getattr(one, name)) for name in ("others", "before_others", "after_others")}
+    result = Forgetting.of([replace(one, **none), by_hand(9)], {"split": "test"})
+    first, second = result.summary().splitlines()
+    assert (
+        "on a client's own data by +56.2 ± 19 points and on the others' by -31.6 points (means of 2 and 1 clients"
+        in first
+    )
+    assert first.endswith("; client 8 without others' samples here")
+    assert "(mean of 2 clients ± standard error)" in second
+    assert "without" not in second
+    assert "above: means over clients that have such samples, bars" in " ".join(words(result.figure()).split())
+    alike = Forgetting.of([by_hand(), by_hand(9)])
+    assert "above: means over clients, bars" in " ".join(words(alike.figure()).split())
 
 
 # --- the figure ---

@@ -485,6 +485,25 @@ def test_layers_of_their_own_and_weights_of_their_own_make_no_plain_fma() -> Non
         assert f"{name} less fma on the same samples" in compared(other).summary()
 
 
+def test_each_row_says_what_its_interval_is_over() -> None:
+    """The recorded model is one, whose interval is over samples, also beside means over clients."""
+    one = ModelRow("ties", "ties", "none", 0.2, 0.4, 1, False, None, None, None, -0.05, 0.01)
+    mean = replace(one, model="fma, head=personal", server="fma", clients=4, distance=None, identical=None)
+    alone = replace(mean, clients=1, loss_difference_stderr=None)
+    for rows, caption in (
+        ((one,), "lines: 95 % intervals over samples"),
+        ((mean,), "lines: 95 % intervals, of recorded over samples, of the other over clients"),
+        ((one, mean), "lines: 95 % intervals, of FMA (FedAvg), head=personal over clients, of the others over samples"),
+        ((alone,), "lines: 95 % intervals over samples"),
+    ):
+        words = " ".join(" ".join(text.get_text() for text in compared(*rows).figure().texts).split())
+        assert f"plain FMA; {caption}; digits" in words
+    said = compared(one, replace(mean, loss_stderr=0.01))
+    said = replace(said, attrs=said.attrs | {"layers": [["head", "personal"]]}).summary()
+    assert "ties less fma on the same samples: loss -0.05 ± 0.02 (± 1.96 standard errors over samples)" in said
+    assert "personal less fma on the same samples: loss -0.05 ± 0.02 (± 1.96 standard errors over clients)" in said
+
+
 def test_a_loss_without_a_unit_is_not_in_nats() -> None:
     rows = compared(ModelRow("ties", "ties", "none", 0.2, 0.4, 1, False, None, None, None, -0.05, 0.01))
     (axes,) = replace(rows, attrs=rows.attrs | {"task": "squared", "loss_units": "1"}).figure().axes

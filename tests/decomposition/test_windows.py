@@ -255,6 +255,39 @@ def test_runs_whose_average_changes_training_are_named(tmp_path: Path) -> None:
     assert "changes the globals" not in late.summary()
 
 
+@pytest.mark.parametrize(("low", "said"), [(0.01, True), (1.0, False)])
+def test_runs_whose_clients_rates_follow_cycles_are_named(tmp_path: Path, low: float, said: bool) -> None:
+    """SWA's average is for evaluation only, but its cycles lower the clients' rates from round s on."""
+    made = merge(preset("fma"), SMALL, {"average": {"method": "swa", "start": 3, "cycle": 2, "low": low}})
+    run = train(Config.read(made), tmp_path / "swa")
+    found = fedscope.wima(run, windows=[2], rounds="3,last")
+    words = (
+        "; its clients' learning rates follow SWA's cycles from round 3 on, so its globals are not those of a run with "
+        "WIMA"
+    )
+    assert found.summary().splitlines()[0].endswith(words) is said
+    assert ("SWA" in found.summary()) is said
+    plain = train(Config.read(merge(preset("fma"), SMALL)), tmp_path / "fma")
+    same = run.round("last").read("global").parameters == plain.round("last").read("global").parameters
+    assert bool(same.all()) is not said, "the globals are FMA's where nothing is said"
+    assert "SWA" not in fedscope.wima(run, windows=[2], rounds=2).summary(), "these globals are FMA's"
+    found.save(tmp_path / "kept")
+    for result in (WindowMeans.load(tmp_path / "kept"), found.renamed({"swa": "ours"})):
+        assert result.summary().replace("ours", "swa") == found.summary()
+    assert ("SWA" in fedscope.wima([plain, run], windows=[2], rounds=[3, 3]).summary().splitlines()[0]) is False
+
+
+def test_means_of_equal_numbers_have_no_deviation() -> None:
+    """0.88 ten times has a mean that is off by an ulp."""
+    rounds = tuple(
+        RoundMeans("fma", t, (WindowMean(1, 1, 0.3, 0.88), WindowMean(2, 2, 0.3, t / 99))) for t in range(10)
+    )
+    (line,) = WindowMeans(rounds).lines()
+    assert np.std([0.88] * 10, ddof=1) > 0, "the case is one of rounding"
+    np.testing.assert_array_equal(line.std, [0, np.std(np.arange(10) / 99, ddof=1)])
+    assert "88 ± 0 % (W = 1)" in WindowMeans(rounds).summary()
+
+
 # --- as steps with a decaying rate ---
 
 
@@ -446,10 +479,18 @@ def test_windows_that_nearly_touch_share_their_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("average", "said"), [("swa", ""), ("wima", ""), ("ema:Ema", "; it was trained with ema:Ema, which may change the")]
+    ("average", "attrs", "said"),
+    [
+        ("wima", {}, ""),
+        ("ema:Ema", {}, "; it was trained with ema:Ema, which may change the"),
+        ("swa", {"paces": {}}, ""),  # with a rate that no cycle lowers
+        ("swa", {}, "; it was trained with swa, which may change the"),  # kept by an older fedscope, which did not look
+    ],
 )
-def test_averages_that_are_for_evaluation_only_change_no_globals(average: str, said: str) -> None:
+def test_averages_that_are_for_evaluation_only_change_no_globals(
+    average: str, attrs: dict[str, Any], said: str
+) -> None:
     rows = (WindowMean(1, 1, 0.5, 0.25), WindowMean(2, 2, 0.4, 0.2))
-    found = WindowMeans((RoundMeans("fma", 9, rows),), attrs={"averages": {"fma": average}})
+    found = WindowMeans((RoundMeans("fma", 9, rows),), attrs={"averages": {"fma": average}, **attrs})
     assert ("it was trained" in found.summary()) is bool(said)
     assert said in found.summary()

@@ -18,6 +18,7 @@ from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.rounds.run_identity import shared_rounds
 from ...plotting.printed import printed_method
+from ...results import deviation_over
 from ..user_code.different_sources import method_sources
 from .measures import CurveMeasure
 from .run_curve import Curve
@@ -82,8 +83,7 @@ class Band:
         >>> Band("fma", (one, other)).deviation(CurveMeasure("lr", "lr")).round(3).tolist()
         [1.414, 0.0]
         """
-        values = self._stacked(curve.series(measure) for curve in self.members)
-        return values.std(axis=0, ddof=1) if self.seeds > 1 else np.full(values.shape[1], np.nan)
+        return np.asarray(deviation_over(self._stacked(curve.series(measure) for curve in self.members)))
 
     def tail(self, measure: str, last: int | None) -> tuple[float, float, int]:
         """Mean and deviation (n - 1) over the seeds of each run's mean over its last measured rounds, and how many."""
@@ -91,7 +91,7 @@ class Band:
         means = np.array([mean for mean, _, count in tails if count])
         if not len(means):
             return float("nan"), float("nan"), 0
-        return float(means.mean()), float(means.std(ddof=1)) if len(means) > 1 else float("nan"), len(means)
+        return float(means.mean()), float(deviation_over(means)), len(means)
 
     def each_reach(self, measure: CurveMeasure, target: float) -> dict[str, int | None]:
         """Return the first round of each run with a target accuracy; None where it has none."""
@@ -102,7 +102,7 @@ class Band:
         made = []
         for name, means in self.curve.values.items():
             values = self._stacked(curve.column(name) for curve in self.members)
-            stds = values.std(axis=0, ddof=1) if self.seeds > 1 else [None] * len(means)
+            stds = deviation_over(values) if self.seeds > 1 else [None] * len(means)
             made += [
                 (self.label, int(number), self.seeds, name, float(mean), None if std is None else float(std))
                 for number, mean, std in zip(self.curve.round, means, stds, strict=True)

@@ -10,7 +10,7 @@ import xxhash
 from ...checkpoints import Run, has_no_server
 from ...checkpoints.rounds.metrics import further, is_own
 from ...checkpoints.runs.run import warn_of_gaps
-from ...results import Serializable
+from ...results import Serializable, deviation_over
 from .measures import MEASURES, TOTALS, CurveMeasure, measure_of
 from .run_names import USUAL_TASK
 
@@ -146,7 +146,7 @@ class Curve:
         values = values[-(1 if measure in TOTALS else last or window_of(len(values))) :]
         if not len(values):
             return float("nan"), float("nan"), 0
-        return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan"), len(values)
+        return float(values.mean()), float(deviation_over(values)), len(values)
 
     def reach(self, measure: CurveMeasure, target: float) -> Reached:
         """Find where the accuracy that an error leaves is first at least the target; as measured, not smoothed.

@@ -16,7 +16,7 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
 from ...plotting.printed import printed_words
-from ...results import Table, TableResult, group_rows, number
+from ...results import Table, TableResult, deviation_over, group_rows, number
 from ..curves.measures import CurveMeasure, measure_of, reachable, refuse_unknown
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
@@ -71,8 +71,7 @@ class Cell:
     @property
     def deviation(self) -> float:
         """Over the seeds (n - 1); NaN of one."""
-        values = list(self.values.values())
-        return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+        return float(deviation_over(list(self.values.values())))
 
     @property
     def round(self) -> float:

@@ -86,6 +86,14 @@ class SWA(AverageMethod):
         fallen = j / (self.cycle - 1) if self.full_first else (j + 1) / self.cycle
         return LocalSchedule(pace.lr * (1 - (1 - self.low) * fallen), pace.epochs)
 
+    def paces_from(self) -> int | None:
+        """Return s, from which on clients' learning rates are not their own; None where no cycle lowers them.
+
+        >>> SWA(start=3).paces_from(), SWA(start=3, low=1.0).paces_from()
+        (3, None)
+        """
+        return self.start if self.low < 1 else None
+
     def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
         """The running mean, in float64; a cycle's end adds its ``global``, and so does round s - 1."""
         if self._joins(round):
