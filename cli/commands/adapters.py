@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Output, output_options, rounds_option, source_options
+from ..options import Output, output_options, refuse_given, rounds_option, source_options
 
 
 @click.command("adapters", epilog="Example:  fedscope adapters runs/lora")
@@ -28,7 +28,9 @@ def command(run: Path, rounds: str | None, cost: bool, source: EvaluationConfig,
     An adapter adds B·A to a layer. The mean of all B times the mean of all A is not the mean of the products. No data
     are needed but for --cost.
     """
-    from ...decomposition.adapters.analysis import adapters
+    from ...decomposition.adapters.analysis import IDLE, adapters
     from ..run_analysis import answer
 
+    if not cost and source.data is None and source.model is None:
+        refuse_given(["split", "limit", "seed", "precision", "standardise", "accept_data", "base", "task"], IDLE)
     answer(adapters.prepare(run, rounds=rounds, cost=cost, **vars(source)), output)

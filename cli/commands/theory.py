@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, choice, output_options, source_options, statistics_option
+from ..options import Count, Output, choice, output_options, refuse_given, source_options, statistics_option
 
 
 @click.command(
@@ -52,7 +52,10 @@ def command(run: Path, source: EvaluationConfig, output: Output, **settings: Any
 
     --split applies to Lemma 1; the kernel always uses the training data. --seed draws the subsets and the projection.
     """
-    from ...decomposition.theory.analysis import theory
+    from ...decomposition.theory.analysis import IDLE, theory
     from ..run_analysis import answer
+
+    if str(settings["kernel"]).strip() == "none":
+        refuse_given(["kernel_samples", "dimension"], IDLE)
 
     answer(theory.prepare(run, **settings, **vars(source)), output)

@@ -16,6 +16,7 @@ from ..checkpoints import (
     recorded_clients,
     rounds_with_clients,
 )
+from ..checkpoints.io.errors import spans
 from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
@@ -317,6 +318,49 @@ def client_rounds(run: Run, rounds: str | None, *, last: bool = False) -> list[i
     return found
 
 
+def rounds_of_several(run: Run, rounds: str | None, why: str) -> tuple[list[int], list[str]]:
+    """Return the rounds asked for in which there are two clients or more, and a sentence on those that are left out
+    because there is one. Without a word it is the first and the last of these.
+
+    Where no round is left it is the one asked for, or the first of them, which whoever asked refuses.
+
+    Args:
+        why: what one client is not, for the sentence: ``is no pair``.
+
+    Raises:
+        FedscopeError: as :func:`client_rounds`.
+    """
+    several = _with_clients(run, 2)
+    if rounds is None and several:
+        return sorted({several[0], several[-1]}), []
+    asked = client_rounds(run, rounds)
+    taken = [number for number in asked if number in several]
+    if not taken:
+        return asked[:1], []
+    return taken, left_out(run, [number for number in asked if number not in several], f"one client {why}")
+
+
+def left_out(run: Run, numbers: Sequence[int], why: str) -> list[str]:
+    """Say that rounds are left out of an answer; nothing of none."""
+    if not numbers:
+        return []
+    return [f"{run.name}: round{'s' if len(numbers) > 1 else ''} {spans(numbers)} left out, because {why}"]
+
+
+def larger_cohort(run: Run, least: int = 2) -> str:
+    """Say where a round has too few clients which rounds have ``least``, or how there will be some."""
+    have = _with_clients(run, least)
+    if not have:
+        return run.larger_cohorts
+    which = f"round {have[0]}, which has" if len(have) == 1 else f"one of rounds {spans(have)}, which have"
+    return f"give {which} {least} clients or more"
+
+
+def _with_clients(run: Run, least: int) -> list[int]:
+    """List the rounds of which so many clients were recorded."""
+    return [number for number in rounds_with_clients(run) if len(run.round(number).client_ids) >= least]
+
+
 def rounds_among(asked: str, run: Run, have: Sequence[int]) -> list[int]:
     """Return the rounds that words mean where only some of a run's rounds have what a question needs.
 
@@ -352,7 +396,7 @@ def recorded_pair(run: Run, number: int, address: str = "") -> Round:
     """
     round_ = recorded_clients(run, number, start=False)
     if len(round_.client_ids) < 2:
-        raise FedscopeError(f"{address or round_.label} has a cohort of one, so there is no pair; {run.larger_cohorts}")
+        raise FedscopeError(f"{address or round_.label} has a cohort of one, so there is no pair; {larger_cohort(run)}")
     return round_
 
 

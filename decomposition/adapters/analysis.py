@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from math import isnan
+from pathlib import Path
 from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
-from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_idle
 from ...checkpoints import FedscopeError, Run, recorded_matrix
 from ...checkpoints.models.adapters import factors_in, settings_of_run
 from ...checkpoints.models.products import Adapters, odd_one, unclear_factors
-from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
+from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for, name_of
 from .means import RoundMeans
 from .recorded_adapters import about_products, adapters_of_run, warn_of_products
 from .result import AdapterMeans
+
+#: of settings that are the cost's alone
+IDLE = "is for the cost of averaging factors, which nobody asked for; give --cost too, or leave it out"
 
 
 @analysis
@@ -39,10 +43,13 @@ def adapters(
             that are given ask for the cost.
 
     Raises:
-        FedscopeError: a run whose models are no adapters, or of a kind without products; rounds without clients.
+        FedscopeError: a run whose models are no adapters, or of a kind without products; rounds without clients; how
+            the cost is to be measured, where it is not.
     """
     source = EvaluationConfig.of("test", measured)
     cost = cost or source.data is not None or source.model is not None
+    if not cost:
+        refuse_idle(_of_cost(source), IDLE)
     opened, asked_rounds = resolve_run(run, rounds, adapters="products")
     products = required_adapters(opened)
     warn_of_products([opened])
@@ -92,6 +99,15 @@ def adapters(
 
     name = f"adapters-{slug_rounds(asked_rounds or 'all')}"
     return single_result(AdapterMeans, opened.path / "figures", name, prepare)
+
+
+def _of_cost(source: EvaluationConfig) -> dict[str, tuple[Any, Any]]:
+    """The settings that say how the cost is measured, with their defaults. Where it is measured changes no number."""
+    usual = EvaluationConfig("test")
+    plain = ("split", "limit", "seed", "precision", "standardise", "accept_data")
+    given = {name.replace("_", "-"): (getattr(source, name), getattr(usual, name)) for name in plain}
+    objects = {"base": source.base, "task": source.task}
+    return given | {name: (name_of(str(one) if isinstance(one, Path) else one), None) for name, one in objects.items()}
 
 
 def _diverged(run: Run, number: int) -> list[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, fit_file_name, place_of, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, client_rounds, identity, open_runs, recorded_pair, rounds_text
+from ...analysis.runs import Rounds, identity, open_runs, recorded_pair, rounds_of_several, rounds_text
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.io.shell_words import command_line
@@ -49,7 +49,8 @@ def cka(
     Args:
         models: one or more runs, or two or more models: addresses (``runs/ima@60/global``; ``runs/ima@all/global`` is a
             model a round), files, ``nn.Module`` s, state dicts.
-        rounds: which of every run, or ``all`` with their clients; the first and last of these by default.
+        rounds: which of every run, or ``all`` with their clients, the first and last of these by default; of several,
+            those of one client are left out.
         layer: a submodule, whose outputs are compared, or several for a result each; ``output`` is the logits. A
             pattern, ``conv*,fc1`` or ``/^blocks/``, stands for the layers that it names.
         estimator: of HSIC on a minibatch, ``unbiased`` or ``biased``, which is high for any features that outnumber the
@@ -150,7 +151,8 @@ def _is_run(given: str) -> bool:
 def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
     """Return the clients of whole runs over rounds: a result a run and layer."""
     runs = open_runs(paths)
-    numbers = [client_rounds(run, rounds) for run in runs]
+    found = [rounds_of_several(run, rounds, "is no pair") for run in runs]
+    numbers, notes = [own for own, _ in found], [said for _, said in found]
     for run, own in zip(runs, numbers, strict=True):
         for number in own:
             recorded_pair(run, number)
@@ -168,22 +170,24 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
     layers = layer_ends(asked.layers)
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
 
-    def part(run: Run, own: list[int], ends: tuple[str, ...]) -> Step[ClientCKA]:
-        return Step(ClientCKA, lambda: _ready(run, own, posed(), asked), ends, bring_up=partial(_with_errors, run))
+    def part(run: Run, own: list[int], said: list[str], ends: tuple[str, ...]) -> Step[ClientCKA]:
+        return Step(
+            ClientCKA, lambda: _ready(run, own, said, posed(), asked), ends, bring_up=partial(_with_errors, run)
+        )
 
     def join(results: list[ClientCKA]) -> Similarity:
         every = [end for ends in each for end in ends]
         return results[0] if len(results) == 1 else ClientCKAs(dict(zip(every, results, strict=True)))
 
     what = "-".join([asked.source.split, *(run.name for run in runs[1:]), slug_rounds(rounds or "1,last")])
-    parts = tuple(part(*one) for one in zip(runs, numbers, each, strict=True))
+    parts = tuple(part(*one) for one in zip(runs, numbers, notes, each, strict=True))
     return PreparedAnalysis(runs[0].path / "figures", f"cka-{what}{asked.variant}", parts, join, drawn=tuple(layers))
 
 
 def _ready(
-    run: Run, numbers: Sequence[int], posed: ResolvedModels, asked: SimilaritySettings
+    run: Run, numbers: Sequence[int], notes: Sequence[str], posed: ResolvedModels, asked: SimilaritySettings
 ) -> PreparedStep[ClientCKA]:
-    """One run's results, one a layer."""
+    """One run's results, one a layer, which keep what was left out of them."""
     read_as(posed.module, run)
     settings = {**asked.settings(posed), "run": [identity(run, numbers)], "rounds": list(numbers)}
     settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
@@ -213,9 +217,10 @@ def _ready(
         errors = _test_errors(run)
         with work.store({**settings, "layers": asked.layers}, *ROUNDS) as store:
             rounds = work.each(f"cka of {run.name}", map(task, numbers), store)
+        said = {"left_out": list(notes)} if notes else {}
         by_layer = zip(*(one.layers for one in rounds), strict=True)
         return [
-            ClientCKA(tuple(replace(one, test_error=errors.get(one.round, nan)) for one in layer), own)
+            ClientCKA(tuple(replace(one, test_error=errors.get(one.round, nan)) for one in layer), {**own, **said})
             for layer, own in zip(by_layer, attrs, strict=True)
         ]
 

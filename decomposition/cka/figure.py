@@ -315,4 +315,5 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("
         parts.append(f"{', '.join(words)}: not defined")
     if "data" in attrs:
         parts.append(describe_data(attrs))
+    parts += dict.fromkeys(note for result in results for note in result.attrs.get("left_out", ()))
     return "; ".join(parts)

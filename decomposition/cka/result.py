@@ -157,7 +157,7 @@ class ClientCKA(ArrayResult):
             if round_.undefined:
                 who = f"client{'s' if len(round_.undefined) > 1 else ''} {list_few(round_.undefined)}"
                 sentence += f"; {undefined_words(who)} in round {round_.round}"
-        return sentence
+        return "\n".join([sentence, *self.attrs.get("left_out", ())])
 
     def findings(self) -> dict[str, Any]:
         """Every round's means."""

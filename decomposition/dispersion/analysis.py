@@ -14,7 +14,7 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identities, resolve_runs
+from ...analysis.runs import Rounds, RunLike, identities, larger_cohort, resolve_runs, rounds_of_several
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.layer_selections import layers_file_word
@@ -22,7 +22,7 @@ from ...checkpoints.models.layers import named_parameters
 from ...evaluation.device import Compute
 from .dispersion import refuse_rate
 from .result import Dispersion, RoundDispersion
-from .skew_maps import LayerMap, count_clients
+from .skew_maps import LayerMap
 
 
 @analysis
@@ -42,7 +42,8 @@ def disperse(
 
     Args:
         runs: one, or several of one layout; ``RUN@60`` is a run with ``rounds=60``.
-        rounds: which, or ``all`` with their clients; the first and last of these by default.
+        rounds: which, or ``all`` with their clients, the first and last of these by default; of several, those of one
+            client are left out.
         layers: parameters, by their ``state_dict`` keys, or layers by name or pattern (``conv*``, ``/^blocks/``), all
             of whose parameters are meant, to look into in the last of the rounds; by default the most
             skewed.
@@ -64,11 +65,12 @@ def disperse(
     given = [layers] if isinstance(layers, str) else list(layers)
     names = named_parameters(opened[0].layout, given)
     refuse_unequal(opened, names)
-    asked = [
-        (run, number) for run, of_run in zip(opened, asked_rounds, strict=True) for number in client_rounds(run, of_run)
-    ]
+    found = [rounds_of_several(*each, "has no dispersion") for each in zip(opened, asked_rounds, strict=True)]
+    asked = [(run, number) for run, (numbers, _) in zip(opened, found, strict=True) for number in numbers]
+    notes = [note for _, said in found for note in said]
     for run, number in asked:
-        count_clients(run.round(number))
+        if len(run.round(number).client_ids) < 2:
+            raise FedscopeError(f"{run.path}@{number} has 1 client, so there is no dispersion; {larger_cohort(run)}")
     deep = looked_into(asked, names)
 
     def prepare() -> SettingsAndCompute[Dispersion]:
@@ -92,7 +94,8 @@ def disperse(
         def compute(attrs: dict[str, Any], work: Execution) -> Dispersion:
             with work.store(settings, *ROUNDS, "layers") as store:
                 measured = work.each("disperse", (task(*each) for each in asked), store)
-            return Dispersion(tuple(measured), fdr, maps_of(deep, measured, names), attrs)
+            said = {"left_out": notes} if notes else {}
+            return Dispersion(tuple(measured), fdr, maps_of(deep, measured, names), {**attrs, **said})
 
         return settings, compute
 

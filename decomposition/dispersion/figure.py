@@ -144,6 +144,7 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
         )
     if any(not np.isfinite(values).all() for name in quantities for values in _values(result, name).values()):
         parts.append("grey: no value")
+    parts += result.attrs.get("left_out", ())
     return "; ".join(parts)
 
 

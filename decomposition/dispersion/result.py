@@ -230,8 +230,8 @@ class Dispersion(TableResult):
         return figure
 
     def summary(self) -> str:
-        """Every round in words."""
-        return "\n".join(round_.summary(self.fdr) for round_ in self.rounds)
+        """Every round in words, and what was left out."""
+        return "\n".join([*(round_.summary(self.fdr) for round_ in self.rounds), *self.attrs.get("left_out", ())])
 
     def findings(self) -> dict[str, Any]:
         """Every round, layer by layer."""

@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
+from ...analysis.runs import Rounds, RunLike, client_rounds, identity, larger_cohort, left_out, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, refuse_own_starts
 from ...training.inputs.samples import (
@@ -37,8 +37,8 @@ def predictors(
 
     Args:
         run: ``RUN@1-60`` is a run with ``rounds="1-60"``.
-        rounds: which, or ``all`` with their clients and the model they were sent, the default. A correlation needs
-            five.
+        rounds: which, or ``all`` with their clients and the model they were sent, the default; of several, those of
+            one client are left out. A correlation needs five.
         measured: see :class:`~fedscope.analysis.settings.EvaluationSettings`; ``split`` is ``test``.
 
     Raises:
@@ -55,7 +55,7 @@ def predictors(
     opened, asked_rounds = resolve_run(run, rounds, adapters="products")
     warn_of_products([opened], means=True)
     adapters = adapters_of_run(opened)
-    numbers = rounds_of(opened, asked_rounds or "all")
+    numbers, notes = rounds_of(opened, asked_rounds or "all")
 
     def prepare() -> SettingsAndCompute[Predictors]:
         dataset = dataset_of([opened], source)
@@ -86,7 +86,8 @@ def predictors(
 
             with work.store(settings, *ROUNDS) as store:
                 found = tuple(work.each("predictors", map(task, numbers), store))
-            return Predictors(found, correlations_of(found), {**attrs, **averaged_statistics([opened])})
+            said = {"left_out": notes} if notes else {}
+            return Predictors(found, correlations_of(found), {**attrs, **averaged_statistics([opened]), **said})
 
         return settings, compute
 
@@ -94,23 +95,29 @@ def predictors(
     return single_result(Predictors, opened.path / "figures", name, prepare)
 
 
-def rounds_of(run: Run, rounds: str) -> list[int]:
-    """Return the rounds asked for; ``all`` are those of several clients and with the model that they were sent.
+def rounds_of(run: Run, rounds: str) -> tuple[list[int], list[str]]:
+    """Return the rounds asked for, and sentences on those that are left out: of one client, and of ``all`` those
+    without the model that clients were sent.
 
     Raises:
-        FedscopeError: a round that lacks one of these.
+        FedscopeError: a round that lacks one of these, where it is asked for alone or no other has both.
     """
     numbers = client_rounds(run, rounds)
-    able = [t for t in numbers if "start" in run.round(t).models and len(run.round(t).client_ids) > 1]
+    several = [t for t in numbers if len(run.round(t).client_ids) > 1]
+    sent = [t for t in numbers if "start" in run.round(t).models]
+    able = [t for t in several if t in sent]
+    alone = left_out(run, [t for t in numbers if t not in several], "one client is nothing to average")
     if rounds.strip() == "all" and able:
-        return able
+        unsent = [t for t in several if t not in sent]
+        return able, alone + left_out(run, unsent, "the model that clients were sent (start) was not recorded")
+    numbers = several or numbers
     refuse_own_starts(run, numbers, "predictors")
     for number in numbers:
         if number in able:
             continue
         if len(run.round(number).client_ids) < 2:
             raise FedscopeError(
-                f"{run.path}@{number} has a cohort of one, so there is nothing to average; {run.larger_cohorts}"
+                f"{run.path}@{number} has a cohort of one, so there is nothing to average; {larger_cohort(run)}"
             )
         anew = (
             "record the run with its start (import --start)" if run.is_foreign else "train with record.globals = 'all'"
@@ -119,4 +126,4 @@ def rounds_of(run: Run, rounds: str) -> list[int]:
             f"{run.path}@{number} recorded its clients, but not the model they were sent (start), so there are no "
             f"updates; give another round, or {anew}"
         )
-    return numbers
+    return numbers, alone

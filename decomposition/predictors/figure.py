@@ -57,4 +57,5 @@ def _remark(result: Predictors) -> str:
     ]
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
+    parts += result.attrs.get("left_out", ())
     return "; ".join(parts)

@@ -145,7 +145,7 @@ class Predictors(TableResult):
             )
         if "adapters" in self.attrs:
             lines.append("  updates are those of the products B·A, the mean is that of factors")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.attrs.get("left_out", ())])
 
     def findings(self) -> dict[str, Any]:
         """Return every round and correlation."""

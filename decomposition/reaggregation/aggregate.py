@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from ...analysis.runs import larger_cohort
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix, refuse_own_starts
 from ...checkpoints.models.weights import stack
 from ...evaluation.device import CPU, Compute
@@ -127,7 +128,7 @@ def reaggregate(
         )
     if len(round_.client_ids) < 2:
         raise FedscopeError(
-            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; {run.larger_cohorts}"
+            f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; {larger_cohort(run)}"
         )
     # servers that forget it are given one of the clients, and a state only where there is a start
     start = round_.read("start") if "start" in round_.models else round_.client(int(round_.client_ids[0]))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, RunLike, identity, one_round
+from ...analysis.runs import Rounds, RunLike, identity, larger_cohort, one_round
 from ...checkpoints import FedscopeError
 from .result import Synergy
 
@@ -60,7 +60,7 @@ def synergy(
     if len(round_.client_ids) < 2:
         raise FedscopeError(
             f"{opened.path}@{round_.number} has a cohort of one, so there is nobody to disagree with; "
-            f"{opened.larger_cohorts}"
+            f"{larger_cohort(opened)}"
         )
     criteria: dict[str, Any] = {
         **{"classes": classes, "clusters": clusters, "cv_threshold": cv_threshold},

@@ -11,7 +11,7 @@ import numpy as np
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_run, rounds_text
-from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
+from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_idle, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
 from ...evaluation.device import Compute
 from ...evaluation.float64 import require_float64
@@ -26,6 +26,7 @@ from ...training.inputs.statistics import (
 )
 from ..draws.given_code import code_settings, refuse_ungiven
 from ..draws.sources import Replays, parse_draws, replays_of, usual_draws
+from .frozen_head import frozen_head, with_given_code
 from .lemma1 import Gaps
 from .result import Theory
 from .theorem2 import Bounds, Spread
@@ -41,6 +42,11 @@ ANSWERING = ("architecture", "behaviour", "task_behaviour", "precision", "device
 #: ε of a round's clients
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 
+#: samples and dimension of a kernel where none are given
+KERNEL_SAMPLES, DIMENSION = 1000, 1024
+#: of settings that are the kernel's alone
+IDLE = "is of Theorem 2, which --kernel none leaves out; leave one out"
+
 
 @analysis
 def theory(
@@ -49,8 +55,8 @@ def theory(
     rounds: Rounds = None,
     shrink: Rounds = None,
     kernel: Rounds = None,
-    kernel_samples: int = 1000,
-    dimension: int = 1024,
+    kernel_samples: int = KERNEL_SAMPLES,
+    dimension: int = DIMENSION,
     draws: str | int | None = None,
     outputs: Literal["probabilities", "logits"] = "probabilities",
     normalization: str = "averaged",
@@ -83,7 +89,8 @@ def theory(
 
     Raises:
         FedscopeError: rounds without clients; a run without a partition, or one whose training cannot be replayed;
-            data that the run was not trained on; a client without a sample in the kernel; a device without float64.
+            data that the run was not trained on; a client without a sample in the kernel; a device without float64;
+            settings of the kernel or of replays without a kernel.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -105,6 +112,9 @@ def theory(
     opened, asked = resolve_run(run, rounds)
     words = asked or "all"
     numbers, shrunk, kernels = rounds_of(opened, words, rounds_text(shrink), rounds_text(kernel))
+    if not kernels:
+        of_kernel = {"kernel-samples": (kernel_samples, KERNEL_SAMPLES), "dimension": (dimension, DIMENSION)}
+        refuse_idle({**of_kernel, "draws": (None if draws == "none" else draws, None)}, IDLE)
     drawn, note = (
         ("none", "") if not kernels else usual_draws(f"local:{draws}" if isinstance(draws, int) else draws, [opened])
     )
@@ -118,6 +128,8 @@ def theory(
         posed = resolve_models([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
         read_as(posed.module, opened)
         samples = samples_of(posed, opened, source, kernels)
+        given = with_given_code(opened, source) if kernels else opened
+        frozen = {number: frozen_head(given, number, posed.module) for number in kernels}
         settings: dict[str, Any] = {
             **{key: posed.settings[key] for key in ANSWERING if key in posed.settings},
             **{key: posed.settings[key] for key in COMPARED if key in posed.settings and opened.is_foreign},
@@ -131,12 +143,13 @@ def theory(
             },
             **{"kernel_samples": kernel_samples if kernels else None, "dimension": dimension if kernels else None},
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
+            **({"frozen_head": sorted(frozenset.union(*frozen.values()))} if any(frozen.values()) else {}),
             **counted_for_fedswa(opened, numbers),
             **statistics_settings(source, normalization, posed.module, posed.dataset),
             **(code_settings([(opened, kernels)], source) if count else {}),
         }
         statistics = measured_statistics(posed.module, posed.dataset, source, normalization)
-        tasks = Tasks(opened, posed, samples, held, settings, source.compute, source, statistics)
+        tasks = Tasks(opened, posed, samples, held, frozen, settings, source.compute, source, statistics)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Theory:
             if count:
@@ -170,6 +183,7 @@ class Tasks:
     Attributes:
         samples: of Lemma 1.
         held: the samples of each round's kernel, by their places in the train split, and whose they are.
+        frozen: parameters of a head that each round's clients kept as it was, which its kernel is without.
         source: whose seed is that of the projection.
         statistics: has the samples on which running statistics are measured; None: the models have theirs.
     """
@@ -178,6 +192,7 @@ class Tasks:
     posed: ResolvedModels
     samples: Samples
     held: Mapping[int, tuple[np.ndarray, np.ndarray]]
+    frozen: Mapping[int, frozenset[str]]
     settings: Mapping[str, Any]
     compute: Compute
     source: EvaluationConfig
@@ -209,7 +224,11 @@ class Tasks:
 
     def bounds(self, number: int) -> WorkUnit[Bounds]:
         """Return the clients of a round in Theorem 2, of the model they were sent."""
-        how = {"dimension": self.settings["dimension"], "seed": self.source.seed, "compute": self.compute}
+        how: dict[str, Any] = {
+            "dimension": self.settings["dimension"],
+            "seed": self.source.seed,
+            "compute": self.compute,
+        }
         rows, members = self.held[number]
 
         def measure(report: Report) -> Bounds:
@@ -217,6 +236,7 @@ class Tasks:
             from .theorem2 import client_bounds
 
             round_, x = self.run.round(number), self.of_kernel(number).x[:]
+            how["frozen"] = self.frozen[number]
             kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
             return Bounds(client_bounds(kernel, members, round_.client_ids, round=number))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import Any
@@ -14,6 +14,7 @@ from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import FedscopeError, Layout, Weights
+from ...checkpoints.io.errors import list_few
 from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.float64 import require_float64
@@ -39,6 +40,7 @@ def tangent_kernel(
     *,
     dimension: int = 1024,
     seed: int = 0,
+    frozen: Collection[str] = (),
     compute: Compute = CPU,
     progress: Callable[[int, int], None] | None = None,
 ) -> np.ndarray:
@@ -51,8 +53,9 @@ def tangent_kernel(
     square: 4 % at m = 1024. All outputs share S, and all errors depend on each other. The projected kernel is a kernel
     itself, positive semi-definite, of which every bound holds exactly. With m ≥ P nothing is projected.
 
-    Gradients are in the parameters that the module trains (``requires_grad``; all where it marks none), because the
-    others do not move. Evaluation mode, float64; projected gradients are kept in float32.
+    Gradients are in the parameters that the module trains (``requires_grad``; all where it marks none) and that are not
+    ``frozen`` otherwise, because the others do not move. Evaluation mode, float64; projected gradients are kept in
+    float32.
 
     Args:
         module: the architecture; its own parameters are not used and not changed.
@@ -60,11 +63,12 @@ def tangent_kernel(
         model: w [P], with its buffers.
         dimension: m.
         seed: of S.
+        frozen: names of parameters that do not move although the module trains them, as a head that a method freezes.
         progress: called with (samples done, n).
 
     Raises:
-        FedscopeError: ``dimension`` < 1; a model that does not fit the module, or whose module has no gradients; a
-            device without float64, or without the memory.
+        FedscopeError: ``dimension`` < 1; a model that does not fit the module, or whose module has no gradients, or
+            none in what moves; a device without float64, or without the memory.
 
     Source: Jacot, Gabriel and Hongler, "Neural Tangent Kernel", NeurIPS 2018; the mean over outputs is the usual
     scalar kernel of several outputs. Projection: Charikar, Chen and Farach-Colton, "Finding Frequent Items in Data
@@ -82,7 +86,7 @@ def tangent_kernel(
     difference = Layout.of(module).difference(model.layout)
     if difference:
         raise FedscopeError(f"the model of the kernel does not fit the module: {difference}")
-    size = model.layout.size
+    size, moved = model.layout.size, _moved(module, frozen)
     require_float64(compute.device, "a tangent kernel")
     sketch = None if dimension >= size else _sketch(size, dimension, seed)
     double = copy_module(module).double()
@@ -90,7 +94,7 @@ def tangent_kernel(
 
     def make() -> _Gradients:
         with refuse_without_memory(compute.device, f"hold a model of {size:,} parameters in float64"):
-            return kind(double, model, sketch, min(dimension, size), compute)
+            return kind(double, model, sketch, min(dimension, size), compute, moved)
 
     def task(start: int, own: _Gradients, stop: Event) -> Tensor:
         return own.of_all(x[start : start + chunk])
@@ -121,6 +125,22 @@ def tangent_kernel(
     return mean
 
 
+def _moved(module: nn.Module, frozen: Collection[str]) -> frozenset[str]:
+    """Name the parameters that gradients are in.
+
+    Raises:
+        FedscopeError: there is none.
+    """
+    names = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    moved = frozenset(trained_parameters(module) or names) - frozenset(frozen)
+    if not moved and frozen:
+        raise FedscopeError(
+            f"the module trains nothing but its head ({list_few(sorted(frozen), 3)}), which the clients' method "
+            "freezes, so there is no gradient to make a kernel of; --kernel none leaves it out"
+        )
+    return moved
+
+
 def _sketch(size: int, dimension: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return the row and the sign of every column of S, [P] each; drawn on the CPU, so that a GPU has the same S."""
     draw = torch.Generator().manual_seed(seed)
@@ -138,10 +158,16 @@ class _Gradients(FlatModule):
     chunk = CHUNK
 
     def __init__(
-        self, module: nn.Module, model: Weights, sketch: tuple[Tensor, Tensor] | None, dimension: int, compute: Compute
+        self,
+        module: nn.Module,
+        model: Weights,
+        sketch: tuple[Tensor, Tensor] | None,
+        dimension: int,
+        compute: Compute,
+        moved: Collection[str] | None = None,
     ) -> None:
         super().__init__(module, compute)
-        trained = trained_parameters(module)
+        moved = _moved(module, ()) if moved is None else moved
         self.module.eval().requires_grad_(True)
         self.load(model.parameters, model.buffers)
         self._sketch = None if sketch is None else tuple(part.to(self.device) for part in sketch)
@@ -149,7 +175,7 @@ class _Gradients(FlatModule):
         own: dict[str, Any] = dict(self.module.named_parameters(remove_duplicate=False))
         # by parameter, so that one with two names counts once
         places = self.layout.slices
-        self._places = {own[name]: places[name] for name in places if trained is None or name in trained}
+        self._places = {own[name]: places[name] for name in places if name in moved}
 
     def of_all(self, x: Tensor) -> Tensor:
         """Return the projected gradients of all outputs of some samples, float32 [n, C, m] on the CPU."""
@@ -192,9 +218,15 @@ class _GradientsTogether(_Gradients):
     chunk = GPU_CHUNK
 
     def __init__(
-        self, module: nn.Module, model: Weights, sketch: tuple[Tensor, Tensor] | None, dimension: int, compute: Compute
+        self,
+        module: nn.Module,
+        model: Weights,
+        sketch: tuple[Tensor, Tensor] | None,
+        dimension: int,
+        compute: Compute,
+        moved: Collection[str] | None = None,
     ) -> None:
-        super().__init__(module, model, sketch, dimension, compute)
+        super().__init__(module, model, sketch, dimension, compute, moved)
         self._size = sum(parameter.numel() for parameter in self._places)
         self._batch = max(1, GPU_NUMBERS // max(1, self._size))
         # of recurrent layers torch makes a loop over the samples, and warns

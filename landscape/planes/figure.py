@@ -12,7 +12,18 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from .basins import basin_of
 from .drawing.color_scales import BAR_LABEL, SHARED, Scale, SurfaceColours, bar_room, scale_of
-from .drawing.fill import DISTANCE, axis_labels, fill, is_metric, quantities, remarks, tick_room, ticks
+from .drawing.fill import (
+    DISTANCE,
+    axis_labels,
+    fill,
+    has_equal_scales,
+    has_own_reaches,
+    is_metric,
+    quantities,
+    remarks,
+    tick_room,
+    ticks,
+)
 from .drawing.markers import draw_table, keys_of, mark, mark_minimum, rows_of, table_height
 from .result import Plane
 
@@ -118,9 +129,12 @@ def _legend(sheet: FigureLayout, keys: Sequence[tuple[dict[str, Any], str]]) -> 
 
 
 def _extent(plane: Plane, size: float) -> tuple[float, float]:
-    """Width and height of a panel with room for ``size`` inches: distances are equally long along both axes."""
+    """Width and height of a panel with room for ``size`` inches: distances are equally long along both axes, or both
+    directions are."""
+    if has_own_reaches(plane):
+        return size, size
     shape = float((plane.b[-1] - plane.b[0]) / (plane.a[-1] - plane.a[0]))
-    shape = shape if is_metric(plane) else min(max(shape, 0.6), 1.3)
+    shape = shape if has_equal_scales(plane) else min(max(shape, 0.6), 1.3)
     return (size, size * shape) if shape <= 1.3 else (1.3 * size / shape, 1.3 * size)
 
 

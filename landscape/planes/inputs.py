@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...analysis.runs import is_range, open_run, parse_rounds, rounds_among
+from ...analysis.runs import is_range, larger_cohort, open_run, parse_rounds, rounds_among
 from ...checkpoints import FedscopeError, Run, recorded_clients
 from ...checkpoints.rounds.round import few_of
 from ...training.inputs.models import ModelLike, clients_of, names_of
@@ -99,7 +99,7 @@ def panels_of(run: Run, path: str, rounds: str, end: str) -> list[PlaneModels]:
             )
         if len(ids) < 3:
             raise FedscopeError(
-                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; {run.larger_cohorts}"
+                f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; {larger_cohort(run, 3)}"
             )
         anchors = tuple(f"{path}@{number}/client-{k}" for k in ids[:3])
         panels.append(PlaneModels("models", anchors, (), round_title(number), f"{end}.round-{number}"))

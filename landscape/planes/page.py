@@ -12,7 +12,7 @@ from ...plotting.style import SURFACE, clip_label, plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of
 from .drawing.color_scales import Scale, SurfaceColours, distinct, scale_of, space_evenly
-from .drawing.fill import axis_labels, is_metric, remarks
+from .drawing.fill import axis_labels, has_equal_scales, is_metric, remarks
 from .drawing.markers import MINIMUM, is_owner, looks, paths, told_apart
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def _layout(surface: PageSurface, title: str | None) -> dict[str, Any]:
             "domain": [0.0, 1.0],
             "anchor": "x",
             "constrain": "domain",
-            **({"scaleanchor": "x"} if is_metric(plane) else {}),
+            **({"scaleanchor": "x"} if has_equal_scales(plane) else {}),
         },
         "legend": {"orientation": "h", "yanchor": "bottom", "yref": "container", "y": 0.0, "x": 0.0},
         "margin": {"l": 20, "r": 20, "t": 70, "b": 20},

@@ -226,7 +226,7 @@ class _Shared:
         for span, own, mine in zip(self._spans, self._groups, self._slices, strict=True):
             exact = [*(model for model, _ in span.members), *self._aligned[own.stop : mine.stop]]
             places += span.places(exact)
-        a, b = grid_of(places, self._spans[0].reach, {"grid": 2, "margin": self.survey.margin})
+        a, b = grid_of(places, self._spans[0].reaches, {"grid": 2, "margin": self.survey.margin})
         return (float(a[0]), float(a[-1])), (float(b[0]), float(b[-1]))
 
     def _panels(self, i: int) -> dict[str, dict[str, Any]]:

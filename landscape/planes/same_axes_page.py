@@ -10,7 +10,7 @@ from ...plotting.still import still_of
 from ...plotting.style import plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text
 from .drawing.color_scales import SurfaceColours, scale_of
-from .drawing.fill import remarks
+from .drawing.fill import has_equal_scales, remarks
 from .page import PageSurface, scene_of, traces_of
 from .rises import in_a_row
 
@@ -163,7 +163,7 @@ def _layout(planes: Planes, surfaces: list[PageSurface], title: str | None) -> d
             "range": along,
             "domain": [0.0, CONTOURS],
             "anchor": _nth("x", i),
-            "scaleanchor": _nth("x", i),
+            **({"scaleanchor": _nth("x", i)} if has_equal_scales(panel.plane) else {}),
             "constrain": "domain",
         }
         layout["annotations"].append(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.analysis import PreparedStep, Step
 from ...analysis.execution import Execution
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import Model
+from ...checkpoints import Layout, Model
 from ...checkpoints.io.warn_user import warn_user
 from ...training.inputs.data_of import SampleSet, sample_sets
 from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings, resolve_models
@@ -89,6 +89,15 @@ class Survey:
 
         return Posed(posed, span, lambda: align_posed(posed, self.source, self.align))
 
+    def _random_settings(self, module: nn.Module) -> dict[str, Any]:
+        """Describe random directions, and which ends both axes have where they are not told."""
+        from .basis.plane_bases import has_single_entries
+
+        said = random_settings(module, self.source.seed)
+        if self.range is None and has_single_entries(Layout.of(module)):
+            said["directions"] += ", each axis to the length of its own"
+        return said
+
     def part(
         self, models: PlaneModels, sets: Sequence[SampleSet], pose: Callable[[], Posed] | None = None
     ) -> Step[Plane]:
@@ -114,7 +123,7 @@ class Survey:
                 "normalization": self.normalization,
                 **calibration_settings(posed, self.source, self.normalization),
                 **({"align": self.align} if self.align != "none" else {}),
-                **(random_settings(posed.module, self.source.seed) if models.kind == "random" else {}),
+                **(self._random_settings(posed.module) if models.kind == "random" else {}),
                 **given.settings,
             }
 

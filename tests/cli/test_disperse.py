@@ -158,7 +158,10 @@ def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.Monkey
     [
         (["runs/fma", "--rounds", "2"], r"runs/fma@2: the clients of round 2 were not recorded; rounds 1, 3 have them"),
         (["runs/ima@4/global"], r"runs/ima@4/global names a model, but a whole run is asked for; give runs/ima \("),
-        (["runs/one", "--rounds", "1"], r"runs/one@1 has 1 client, so there is no dispersion; ask for rounds with two"),
+        (
+            ["runs/one", "--rounds", "1"],
+            r"runs/one@1 has 1 client, so there is no dispersion; train with more clients a",
+        ),
         (
             ["runs/ima", "runs/wide", "--rounds", "1"],
             r"runs/ima and runs/wide trained different models, whose layers have no common rows \(.*fc1.weight.*\); a",

@@ -105,6 +105,64 @@ def test_the_clients_are_those_of_the_theorem(runs: Path, said: Callable[..., st
         assert found == replace(bound, replay_variance=float(variance))
 
 
+def test_a_head_that_the_method_freezes_is_not_in_the_kernel(
+    tmp_path: Path, said: Callable[..., str], recorded: Callable[..., Path]
+) -> None:
+    """FedBABU's clients do not move it; those of the rounds before a branch to FedBABU did, as FedAvg's do."""
+    small = ["--clients", "5", "--participation", "1", "--set", "model.hidden=[16]"]
+    first = recorded(tmp_path / "first", "--method", "fma", *small, "--rounds", "1")
+    run = Run.open(recorded(tmp_path / "babu", "--from", f"{first}@1", "--client", "fedbabu", "--rounds", "2"))
+    words = [*QUICK, "--rounds", "1,2", "--kernel", "1,2", "--shrink", "none", "--draws", "none"]
+    said(str(run.path), *words, "--out", f"{tmp_path}/t")
+    module, whole, out = module_of(run), data_of(run).samples("train"), Theory.load(f"{tmp_path}/t")
+    head = [name for name, _ in module.named_parameters() if name.startswith("head.")]
+    assert out.attrs["frozen_head"] == sorted(head) != []
+    for number in (1, 2):
+        round_ = run.round(number)
+        for name in head:
+            where = round_.layout.slices[name]
+            moved = round_.clients().parameters[:, where] - round_.read("start").parameters[where]
+            assert moved.any() == (number == 1)
+        module.head.requires_grad_(number == 1)
+        rows, members = kernel_rows(run.partition, round_.client_ids, 80, 0, number)
+        kernel = tangent_kernel(module, whole.x[rows], round_.read("start"), dimension=64)
+        assert list(out.by_round[number]) == list(client_bounds(kernel, members, round_.client_ids, round=number))
+    stored = Path(f"{tmp_path}/t.theory.json")  # as an earlier version, which counted it, has left it
+    stored.write_text(json.dumps(json.loads(stored.read_text()), indent=1).replace('"frozen_head"', '"another"'))
+    with pytest.raises(FedscopeError, match=r"another result, of a kernel with the head that clients did not move"):
+        said(str(run.path), *words, "--out", f"{tmp_path}/t")
+    said(f"{run.path}@1", *QUICK, "--shrink", "none", "--draws", "none", "--out", f"{tmp_path}/one")
+    assert "frozen_head" not in Theory.load(f"{tmp_path}/one").attrs
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--kernel-samples", "50"], {"kernel_samples": 50}),
+        (["--dimension", "64"], {"dimension": 64}),
+        (["--draws", "3"], {"draws": 3}),
+        (["--draws", "local:3"], {"draws": "local:3"}),
+    ],
+)
+def test_settings_of_the_kernel_are_refused_without_one(
+    runs: Path, said: Callable[..., str], words: list[str], given: dict[str, int | str]
+) -> None:
+    message = r"is of Theorem 2, which (--kernel none|kernel='none') leaves out; leave one out$"
+    with pytest.raises(FedscopeError, match=rf"^{' '.join(words)} {message}"):
+        said("runs/fma", "--kernel", "none", *words)
+    with pytest.raises(FedscopeError, match=message):
+        theory("runs/fma", kernel="none", **given)  # type: ignore[arg-type]
+
+
+def test_defaults_that_nobody_typed_are_no_settings_of_a_kernel(runs: Path, said: Callable[..., str]) -> None:
+    lemma = ["runs/fma", "--rounds", "2", "--kernel", "none", "--shrink", "none", "--limit", "60", "--seed", "1"]
+    said(*lemma, "--out", "a")
+    said(*lemma, "--draws", "none", "--out", "b")
+    theory("runs/fma", rounds=2, kernel="none", shrink="none", limit=60, kernel_samples=1000, dimension=1024)
+    with pytest.raises(FedscopeError, match=r"--dimension 1024 is of Theorem 2"):  # typed, though the default
+        said(*lemma, "--dimension", "1024", "--out", "c")
+
+
 def test_without_replays_and_with_several_rounds(runs: Path, said: Callable[..., str]) -> None:
     words = ["runs/fma", *QUICK, "--draws", "none", "--rounds", "1,2", "--kernel", "1,4", "--shrink", "1,2"]
     out = json.loads(said(*words, "--json", "--out", "t"))
@@ -225,14 +283,15 @@ def other_data(n: int) -> None:
 @pytest.mark.parametrize("n", [50, 1437])  # indices that are not there, and indices of others' samples
 def test_a_partition_is_not_applied_to_other_data(runs: Path, said: Callable[..., str], n: int) -> None:
     other_data(n)
-    words = ["runs/fma", *QUICK, "--data", "npz:small.npz", "--draws", "none", "--out", "t"]
-    for parts in ([], ["--kernel", "none"], ["--split", "test"]):
+    lemma = ["runs/fma", "--limit", "60", "--data", "npz:small.npz", "--draws", "none", "--out", "t"]
+    words = [*lemma, *QUICK]
+    for asked in (words, [*lemma, "--kernel", "none"], [*words, "--split", "test"]):
         with pytest.raises(
             FedscopeError, match=r"--data npz:small\.npz is not the data that runs/fma was trained on.*leave out --data"
         ):
-            said(*words, *parts)
+            said(*asked)
     assert not Path("t.theory.json").exists()
-    assert "Lemma 1" in said(*words, "--split", "test", "--kernel", "none")
+    assert "Lemma 1" in said(*lemma, "--split", "test", "--kernel", "none")
     # the run's own data by name are no other data
     assert "Theorem 2" in said(*words, "--data", "digits", "--out", "own")
 

@@ -671,6 +671,46 @@ def test_the_cost_of_averaging_factors_is_that_of_merged_models(
     assert "against the mean of products at the adapter's rank (95 % over samples)" in answer.summary()
 
 
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (["--limit", "50"], {"limit": 50}),
+        (["--split", "train"], {"split": "train"}),
+        (["--seed", "1"], {"seed": 1}),
+        (["--precision", "bf16"], {"precision": "bf16"}),
+        (["--base", "base.pt"], {"base": "base.pt"}),
+        (["--task", "regression"], {"task": "regression"}),
+        (["--accept-data"], {"accept_data": True}),
+    ],
+)
+def test_how_the_cost_is_measured_is_refused_where_it_is_not(
+    federation: tuple[Run, Path, State, list[State]],
+    words: list[str],
+    given: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = federation[0]
+    with pytest.raises(
+        FedscopeError, match=r"is for the cost of averaging factors, .*; give cost=True too, or leave it"
+    ):
+        fedscope.adapters(run, **given)
+    capsys.readouterr()
+    assert command(["adapters", str(run.path), *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    said = f"{' '.join(words)} is for the cost of averaging factors, which nobody asked for; give --cost too, or leave"
+    assert said in line
+
+
+def test_settings_of_the_cost_are_taken_with_it_and_defaults_without(
+    federation: tuple[Run, Path, State, list[State]], tmp_path: Path
+) -> None:
+    run, base_file, *_ = federation
+    how: dict[str, Any] = {"model": network(), "data": (X, Y), "base": base_file, "limit": 30, "seed": 1}
+    assert fedscope.adapters(run, **how).cells[-1].cost is not None
+    assert fedscope.adapters(run, split="test", seed=0, device="cpu").cells[-1].cost is None
+    assert command(["adapters", str(run.path), "--device", "cpu", "--out", str(tmp_path / "a")]) == 0
+
+
 def test_a_base_that_is_missing_or_another_is_refused(
     federation: tuple[Run, Path, State, list[State]], tmp_path: Path
 ) -> None:

@@ -479,6 +479,27 @@ def test_the_kernel_is_of_the_parameters_that_are_trained() -> None:
     assert kernel == pytest.approx(features @ features.T + 1, rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", [_Gradients, _GradientsTogether])
+def test_a_frozen_head_counts_as_little_as_one_that_the_module_does_not_train(kind: Any) -> None:
+    """Its places in the projection stay, so that the numbers of the others are the same bit for bit."""
+    module, x = network(nn.Tanh()), samples(9, 4).x
+    model = at(module)
+    frozen = {"2.weight", "2.bias"}
+    without = tangent_kernel(module, x, model, dimension=20, frozen=frozen)
+    assert not np.allclose(without, tangent_kernel(module, x, model, dimension=20), rtol=0.1)
+    sketch = _sketch(model.layout.size, 20, 0)
+    moved = {"0.weight", "0.bias"}
+    rows = kind(module.double(), model, sketch, 20, Compute(workers=1), moved).of_all(x.double()).double()
+    # gradients are kept in single precision
+    assert torch.einsum("icm,jcm->ij", rows, rows).div(3).numpy() == pytest.approx(without, rel=1e-5, abs=1e-6)
+    module.float()[2].requires_grad_(False)
+    assert np.array_equal(tangent_kernel(module, x, model, dimension=20), without)
+    module[0].requires_grad_(False)
+    module[2].requires_grad_(True)
+    with pytest.raises(FedscopeError, match=r"trains nothing but its head \(2\.bias, 2\.weight\), .* --kernel none"):
+        tangent_kernel(module, x, model, frozen=frozen)
+
+
 def test_the_projected_kernel_is_unbiased_and_as_far_off_as_is_said() -> None:
     # gradients without a negative entry, which a projection without signs would not leave unbiased
     module, x, m = nn.Linear(12, 3), samples(6, 12).x.abs(), 16

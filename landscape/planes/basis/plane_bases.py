@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from math import prod
@@ -36,6 +36,7 @@ class PlaneBasis:
         cos_uv: of the two axes as computed, 0 up to rounding.
         reach: half the default range; None where the models' places say it.
         about: further provenance.
+        reach_b: half that of the second axis, where it is another.
     """
 
     kind: str
@@ -46,6 +47,14 @@ class PlaneBasis:
     cos_uv: float
     reach: float | None
     about: dict[str, Any]
+    reach_b: float | None = None
+
+    @property
+    def reaches(self) -> tuple[float, float] | None:
+        """Half the default range of each axis; None where the models' places say it."""
+        if self.reach is None:
+            return None
+        return self.reach, self.reach if self.reach_b is None else self.reach_b
 
 
 #: its name before, which stays for one version
@@ -153,9 +162,10 @@ def random_directions(model: Model, seed: int = 0, module: nn.Module | None = No
 
     The second is made orthogonal to the first within each filter, so that both keep ‖d_f‖ = ‖w_f‖ and ⟨u, v⟩ is a sum
     of zeros: a change of scale between layers that leaves the function as it is leaves the surface as it is. A filter
-    of a single entry has no second direction and moves along the first axis alone.
+    of a single entry has no second direction and moves along the first axis alone, so the second is shorter then.
 
-    The default range is once the length of the first direction to either side, the unit of Li et al., NeurIPS 2018.
+    The default range of each axis is once the length of its direction to either side, the unit of Li et al., NeurIPS
+    2018.
 
     Args:
         seed: of the directions.
@@ -218,7 +228,21 @@ def random_axes(
 def around(model: Model, u_hat: np.ndarray, v_hat: np.ndarray, about: dict[str, Any]) -> PlaneBasis:
     """Build the plane through one model along two random directions, of which ``about`` tells."""
     axes = Axes(model.weights.parameters, u_hat, v_hat)
-    return along(axes, model, "random", ((model, "origin"),), about, reach=about["direction_lengths"][0])
+    u_length, v_length = about["direction_lengths"]
+    plane = along(axes, model, "random", ((model, "origin"),), about, reach=u_length)
+    # else both lengths are one, up to rounding
+    return replace(plane, reach_b=v_length) if has_single_entries(model.weights.layout) else plane
+
+
+def has_single_entries(layout: Layout) -> bool:
+    """Check whether filters have a single entry, which the second of two random directions leaves as it is: these have
+    two lengths then, whose ratio changes with the scale between layers.
+
+    >>> import torch
+    >>> [has_single_entries(Layout.of(torch.nn.Linear(inputs, 3))) for inputs in (1, 2)]
+    [True, False]
+    """
+    return any(entries == 1 for (_, entries), _ in _filters(layout))
 
 
 def span_of(kind: str, models: Sequence[Model], seed: int = 0, module: nn.Module | None = None) -> PlaneBasis:

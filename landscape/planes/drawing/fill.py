@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import floor, log10
+from math import floor, isclose, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,21 @@ def is_metric(plane: Plane) -> bool:
     return str(plane.attrs.get("units", "L2 distance")) == "L2 distance"
 
 
+def has_own_reaches(plane: Plane) -> bool:
+    """Tell whether each axis reaches once the length of its own random direction, and these have two lengths."""
+    lengths = plane.attrs.get("direction_lengths")
+    if plane.span != "random" or not lengths or isclose(*lengths, rel_tol=1e-6):
+        return False
+    ends = zip((*plane.a[[0, -1]], *plane.b[[0, -1]]), np.repeat(lengths, 2) * [-1, 1, -1, 1], strict=True)
+    return all(isclose(end, length, rel_tol=1e-6) for end, length in ends)
+
+
+def has_equal_scales(plane: Plane) -> bool:
+    """Tell whether distances are equally long along both axes: not where another program chose their units, nor where
+    each axis has the unit of its own direction, whose ratio is as it may be."""
+    return is_metric(plane) and not has_own_reaches(plane)
+
+
 def axis_labels(plane: Plane) -> tuple[list[str], list[str]]:
     """List labels of the a and the b axis, the longest words first, with the share that a principal component shows."""
     if not is_metric(plane):
@@ -87,7 +102,7 @@ def fill(axes: Axes, plane: Plane, name: str, scale: Scale) -> Any:
         filled.callbacks.connect("changed", lambda changed: bar.set_cmap(changed.get_cmap()))
         axes.contour(plane.a, plane.b, values, levels=scale.edges[1:-1], colors="white", linewidths=0.25, alpha=0.6)
     axes.set(xlim=(plane.a[0], plane.a[-1]), ylim=(plane.b[0], plane.b[-1]))
-    axes.set_aspect("equal" if is_metric(plane) else "auto")
+    axes.set_aspect("equal" if has_equal_scales(plane) else "auto")
     for side in ("top", "right"):
         axes.spines[side].set_visible(True)
     return bar
@@ -175,7 +190,10 @@ def _data_words(planes: Sequence[Plane]) -> str:
 
 
 def _axes_words(planes: Sequence[Plane]) -> list[str]:
-    """Describe axes that are components, with the share of the models' differences that they show."""
+    """Describe axes that are components, with the share of the models' differences that they show, and those that are
+    drawn in two scales."""
+    if any(map(has_own_reaches, planes)):
+        return ["each axis to the length of its direction"]
     shown = [100 * sum(plane.attrs["explained"]) for plane in planes if plane.attrs.get("explained")]
     if not shown:
         return []

@@ -181,7 +181,7 @@ class PlaneEvaluation:
         self.evaluator = Evaluator(module, samples, compute=options.get("compute", CPU))
         fits_module(self.evaluator.layout, self.models)
         self.places = span.places(self.models)
-        self.a, self.b = grid_of(self.places, span.reach, options)
+        self.a, self.b = grid_of(self.places, span.reaches, options)
         given = [model for model, role in self.exact if role != "mean"]  # a mean of masks would be none
         self.normalization = _normalization(module, self.evaluator, span, options, given)
         # nothing that this holds refers to it, so that its models go with it and wait for no collection of cycles

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 Range = tuple[float, float]
 
 
-def grid_of(places: Sequence[Place], reach: float | None, options: Options) -> tuple[np.ndarray, np.ndarray]:
+def grid_of(
+    places: Sequence[Place], reaches: tuple[float, float] | None, options: Options
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the coordinates a [A] and b [B] of a grid.
+
+    Args:
+        places: of the models that are to have room, where ``reaches`` does not say the range.
+        reaches: half the range of each axis, where no range was asked for.
 
     Raises:
         FedscopeError: less than 2 x 2 points, an empty range, a negative margin.
@@ -30,7 +36,10 @@ def grid_of(places: Sequence[Place], reach: float | None, options: Options) -> t
     if not 0 <= margin < np.inf:
         raise FedscopeError(f"a margin of {margin:g} is no room round the models; give 0 or more (--margin 0.3)")
     if ranges is None:
-        ranges = _square(np.array([place[:2] for place in places]), margin) if reach is None else ((-reach, reach),) * 2
+        if reaches is None:
+            ranges = _square(np.array([place[:2] for place in places]), margin)
+        else:
+            ranges = (-reaches[0], reaches[0]), (-reaches[1], reaches[1])
     a, b = (_axis(span, count, name) for span, count, name in zip(ranges, counts, "ab", strict=True))
     return a, b
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from fedscope.landscape import along_trajectory, basin_of, near_clients, on_same
 from fedscope.landscape.planes.basis import orthonormal_axes as axes
 from fedscope.landscape.planes.basis.orthonormal_axes import principal_components
 from fedscope.landscape.planes.basis.plane_bases import filter_normalised, gaussian_direction
+from fedscope.landscape.planes.drawing.fill import has_equal_scales, remarks
 
 
 def network() -> tuple[nn.Module, Samples]:
@@ -190,6 +193,75 @@ def test_a_surface_in_random_directions_does_not_change_with_the_scale_between_l
         (found,) = survey(module, [samples], span, grid=5, ranges=ranges)
         surfaces.append(found.loss)
     np.testing.assert_allclose(surfaces[0], surfaces[1], rtol=1e-6)
+
+
+def one_input_networks() -> tuple[nn.Sequential, nn.Sequential, tuple[torch.Tensor, torch.Tensor]]:
+    """A ReLU network of one input, whose first filters have a single entry, and the same function with its first layer
+    ten times as large and the second a tenth."""
+    torch.manual_seed(0)
+    x = torch.rand(60, 1) * 6 - 3
+    net = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+    large = copy.deepcopy(net)
+    with torch.no_grad():
+        large[0].weight.mul_(10)
+        large[0].bias.mul_(10)
+        large[2].weight.div_(10)
+    return net, large, (x, torch.sin(x[:, 0]))
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_random_plane_is_the_same_picture_where_filters_of_one_entry_move_along_one_axis_alone(
+    together: bool,
+) -> None:
+    """Both directions have other lengths then, whose ratio changes with the scale: each axis has its own."""
+    net, large, data = one_input_networks()
+    how: dict[str, Any] = {"random": True, "data": data, "task": "regression", "grid": 5, "seed": 1}
+    found = []
+    for one in (net, large):
+        if together:  # twice the same network, whose typical filters are its own
+            found.append(fedscope.plane([one, copy.deepcopy(one)], same_axes=True, **how).rows[0][0].plane)
+        else:
+            found.append(fedscope.plane(one, **how))
+    for plane in found:
+        u, v = plane.attrs["direction_lengths"]
+        assert (plane.a[0], plane.a[-1], plane.b[0], plane.b[-1]) == (-u, u, -v, v)
+        assert plane.attrs["directions"] == "orthogonal in every filter, each axis to the length of its own"
+    ratios = [plane.attrs["direction_lengths"][1] / plane.attrs["direction_lengths"][0] for plane in found]
+    assert ratios[0] > 2 * ratios[1]
+    # in single precision; with one reach for both axes they differ by a factor
+    np.testing.assert_allclose(found[0].loss, found[1].loss, rtol=1e-4)
+
+
+def test_the_axes_of_a_random_plane_are_of_one_length_to_the_last_bit_where_no_filter_has_one_entry() -> None:
+    module, samples = network()
+    (model,) = random_models(module, 1)
+    span = random_directions(model, 3)
+    u, v = span.about["direction_lengths"]
+    assert u == pytest.approx(v, rel=1e-12)
+    assert span.reaches == (u, u), "and not (u, v), which differ in a last bit"
+    (found,) = survey(module, [samples], span, grid=5)
+    assert found.a.tolist() == found.b.tolist() == np.linspace(-u, u, 5).tolist()
+    assert has_equal_scales(found)
+    asked = fedscope.plane(module, random=True, data=(samples.x, samples.y), grid=2)
+    assert asked.attrs["directions"] == "orthogonal in every filter"
+
+
+def test_a_random_plane_with_two_lengths_is_drawn_as_a_square(tmp_path: Path) -> None:
+    """Distances would make it a strip of a twentieth of its width, and another picture of each scale."""
+    _, large, data = one_input_networks()
+    how: dict[str, Any] = {"random": True, "data": data, "task": "regression", "grid": 5}
+    plane = fedscope.plane(large, **how)
+    assert plane.b[-1] < plane.a[-1] / 2
+    plane.save(tmp_path / "p")
+    for one in (plane, fedscope.load(tmp_path / "p.nc")):  # also as read back
+        assert not has_equal_scales(one)
+        assert "each axis to the length of its direction" in remarks([one])
+        box = one.figure().axes[0].get_window_extent()
+        assert box.width == pytest.approx(box.height, rel=1e-6)
+    u = plane.attrs["direction_lengths"][0]
+    ranged = fedscope.plane(large, range=(-u, u, -u, u), **how)
+    assert has_equal_scales(ranged)
+    assert ranged.attrs["directions"] == "orthogonal in every filter", "as of an earlier version, whose result it is"
 
 
 def test_planes_that_do_not_exist_are_refused() -> None:
