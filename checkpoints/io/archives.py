@@ -266,10 +266,10 @@ def _pickles(path: Path, found: list[zipfile.ZipInfo] | None) -> list[list[tuple
             inside = [member for member in found if member.filename.endswith("data.pkl")]
             return [_operations(io.BytesIO(archive.read(member))) for member in inside]
     with path.open("rb") as file:
-        inside, size = _Bounded(file), os.fstat(file.fileno()).st_size
+        bounded = _Bounded(file)
         pickles: list[list[tuple[str, Any]]] = []
-        while len(pickles) < _PICKLES and inside.tell() < size:
-            pickles.append(_operations(inside))
+        while len(pickles) < _PICKLES and bounded.tell() < bounded.size:
+            pickles.append(_operations(bounded))
         return pickles
 
 
@@ -280,11 +280,11 @@ class _Bounded:
     """
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._size = file, os.fstat(file.fileno()).st_size
+        self._file, self.size = file, os.fstat(file.fileno()).st_size
         self.readline, self.tell = file.readline, file.tell
 
     def read(self, count: int) -> bytes:
-        return self._file.read(min(count, self._size - self._file.tell()))
+        return self._file.read(min(count, self.size - self._file.tell()))
 
 
 def _operations(file: IO[bytes] | _Bounded) -> list[tuple[str, Any]]:

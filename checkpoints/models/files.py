@@ -21,7 +21,7 @@ from .expected import STATISTICS, ExpectedModel
 from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .safetensors_files import open_safetensors
-from .state_dicts import as_arrays, find_state_dict, fit, hint
+from .state_dicts import as_arrays, find_state_dict, fit, hint, what_to_save
 from .weights import Layout, TensorEntry, Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
@@ -80,7 +80,10 @@ def flatten_arrays(place: object, arrays: Mapping[str, np.ndarray], expected: Ex
             return known.flatten(arrays)
     except FedscopeError as error:
         other = expected is not None and set(arrays) != set(known.names)
-        clause = hint(place, arrays, expected) if other and expected is not None else other_ranks(arrays, known)
+        if other and expected is not None:
+            clause = hint(place, arrays, expected) or what_to_save(known.names, arrays)
+        else:
+            clause = other_ranks(arrays, known)
         raise FedscopeError(f"{place}: {error}{clause}") from None
 
 
