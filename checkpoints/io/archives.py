@@ -4,7 +4,7 @@ memory is taken than they hold."""
 from __future__ import annotations
 
 import io
-import mmap
+import os
 import pickle
 import pickletools
 import re
@@ -265,14 +265,29 @@ def _pickles(path: Path, found: list[zipfile.ZipInfo] | None) -> list[list[tuple
         with zipfile.ZipFile(path) as archive:
             inside = [member for member in found if member.filename.endswith("data.pkl")]
             return [_operations(io.BytesIO(archive.read(member))) for member in inside]
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+    with path.open("rb") as file:
+        bounded = _Bounded(file)
         pickles: list[list[tuple[str, Any]]] = []
-        while len(pickles) < _PICKLES and mapped.tell() < len(mapped):
-            pickles.append(_operations(mapped))
+        while len(pickles) < _PICKLES and bounded.tell() < bounded.size:
+            pickles.append(_operations(bounded))
         return pickles
 
 
-def _operations(file: IO[bytes] | mmap.mmap) -> list[tuple[str, Any]]:
+class _Bounded:
+    """A file of which no more is asked for than it has, whatever lengths a pickle declares.
+
+    It is not mapped into memory, which not every file system can.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.size = file, os.fstat(file.fileno()).st_size
+        self.readline, self.tell = file.readline, file.tell
+
+    def read(self, count: int) -> bytes:
+        return self._file.read(min(count, self.size - self._file.tell()))
+
+
+def _operations(file: IO[bytes] | _Bounded) -> list[tuple[str, Any]]:
     return [(operation.name, argument) for operation, argument, _ in pickletools.genops(file)]  # type: ignore[arg-type]
 
 

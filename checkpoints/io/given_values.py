@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError
+from .given_paths import refuse_in_memory, takes_paths
 
 #: of a refused value its first characters are shown
 _SHOWN = 60
@@ -32,10 +33,11 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
 
     Args:
         name, annotation: of the parameter; default: what it has, for the remedy.
-        typed: False takes NumPy's numbers alone, and refuses nothing.
+        typed: False takes NumPy's numbers alone, and refuses nothing but models in memory as paths.
 
     Raises:
-        FedscopeError: no whole number, no number, no truth or no text, where its annotation says that it is one.
+        FedscopeError: no whole number, no number, no truth, no text or no path, where its annotation says that it is
+            one.
 
     >>> taken("rounds", np.int64(3), "Rounds"), taken("seed", np.int64(3), "int"), taken("last", None, "int | None")
     (3, 3, None)
@@ -45,6 +47,8 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     said = str(getattr(annotation, "__forward_arg__", annotation)).strip()
     kind = said.removesuffix("| None").strip()
     value = plain_number(value)
+    if takes_paths(said):
+        refuse_in_memory(name, value)
     if not typed or name in SAY_MORE:
         return value
     if value is None and isinstance(default, tuple) and not default and "Sequence[str]" in said:

@@ -7,6 +7,7 @@ A sentence is written once, for the command line. On its way out of a public fun
 
 from __future__ import annotations
 
+import errno
 import inspect
 import re
 import shlex
@@ -45,6 +46,8 @@ _SAID = re.compile(
 _COMMAND = re.compile(rf"fedscope [a-z]+(?:{_QUOTED}|[^;,(])*+$")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]?\d+)?")
 
+#: of a path that is too long its first characters are shown
+_SHOWN = 60
 #: keywords that are flags without a value, whatever their default
 _TRUTHS = frozenset({"accept_data", "standardise"})
 
@@ -92,7 +95,7 @@ def speak_keywords(
 
 @contextmanager
 def speaking(known: Mapping[str, Any]) -> Iterator[None]:
-    """Translate the sentences of errors that leave, and of warnings.
+    """Translate the sentences of errors that leave, and of warnings. A path that is too long is said in one as well.
 
     Args:
         known: keywords, with their defaults: one of True or False takes no value on the command line. Or flags, each
@@ -107,6 +110,14 @@ def speaking(known: Mapping[str, Any]) -> Iterator[None]:
     except FedscopeError as error:
         error.args = tuple(with_keywords(part, known) if isinstance(part, str) else part for part in error.args)
         raise
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG or error.filename is None:
+            raise
+        text = str(error.filename)
+        raise FedscopeError(
+            f"{text[:_SHOWN]}... has {len(text)} characters, which is longer than a path or a name in it may be; give "
+            "the path of a file or a run"
+        ) from error
     finally:
         translated.reset(token)
 

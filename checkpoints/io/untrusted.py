@@ -18,7 +18,7 @@ from .errors import FedscopeError, format_size
 #: bytes that no file of the kind ever has: settings and ``run.json``; a result's tables and what is said of them
 SETTINGS, RESULT = 2**24, 2**30
 # What is the system's to say. Others, like "invalid argument", come of places that a damaged file names.
-_SYSTEM = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP)
+_SYSTEM = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.ENODEV)
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),

@@ -22,7 +22,14 @@ from .factor_names import split_factor as split_factor
 from .wrappers import unwrap
 
 #: what a file beside an adapter says of how its product is scaled, and how it is called in sentences
-_SETTINGS = ("r", "lora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
+_SETTINGS = ("r", "lora_alpha", "randlora_alpha", "alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora")
+#: and how tensors of other kinds make what they add: from which matrices and at which places, that are drawn (VeRA and
+#: RandLoRA, FourierFT, SHiRA), or in what way (OFT, BOFT, HRA, RoAd, VB-LoRA)
+_WAYS = (
+    *("projection_prng_key", "sparse", "very_sparse", "random_loc_seed", "scaling", "random_seed", "mask_type"),
+    *("oft_block_size", "boft_block_size", "boft_block_num", "boft_n_butterfly_factor"),
+    *("apply_GS", "variant", "group_size", "topk"),
+)
 #: where the sentence on two adapters says what follows of it
 ABOUT_BOTH = re.compile(r": their products|: their tensors|: what they add|, so they must not")
 #: who says which settings
@@ -198,6 +205,8 @@ def _settings(config: Mapping[str, Any], *places: Path) -> dict[str, Any]:
     settings = {
         name: config[name] for name in _SETTINGS if config.get(name) not in (None, {}, False) and plain(config[name])
     }
+    # seeds of 0 say something, and so does what is not done
+    settings |= {name: config[name] for name in _WAYS if isinstance(config.get(name), int | float | str)}
     targets = config.get("target_parameters")
     if isinstance(targets, list | tuple | set) and targets and all(isinstance(one, str) for one in targets):
         settings["target_parameters"] = sorted(targets)
@@ -233,6 +242,13 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
             "are scaled by alpha / rank, so their factors must not be averaged or compared as they are; merge them "
             "into their base, or leave one out"
         )
+    for name in (name for name in _WAYS if name in of_one and name in of_other):
+        if of_one[name] != of_other[name]:
+            raise FedscopeError(
+                f"{one} is an adapter with {name} {_format(of_one[name])}, {other} one with {_format(of_other[name])}: "
+                "their tensors make what they add in other ways, so they must not be averaged or compared as they are; "
+                "merge them into their base, or leave one out"
+            )
     for name in _PLACES if is_whole(of_one) and is_whole(of_other) else ():
         mine, theirs = (json.dumps(settings.get(name), sort_keys=True) for settings in (of_one, of_other))
         if mine != theirs:

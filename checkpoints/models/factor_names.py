@@ -11,8 +11,8 @@ from typing import Any
 from ..io.errors import list_few
 from .weights import Layout
 
-#: LoRA and DoRA (PEFT, kohya, diffusers, loralib, classes of one's own), LoHa, LoKr, VeRA, AdaLoRA; and the dimension
-#: that is the rank
+#: LoRA and DoRA (PEFT, kohya, diffusers, loralib, classes of one's own), LoHa, LoKr, VeRA, AdaLoRA and other kinds of
+#: PEFT's that multiply what they train; and the dimension that is the rank
 _RANK_IS = {
     "lora_A": 0,
     "lora_B": 1,
@@ -58,7 +58,32 @@ _RANK_IS = {
     "dora_scale": None,
     "vera_lambda_b": None,
     "vera_lambda_d": None,
+    "pvera_lambda_b": None,
+    "pvera_lambda_d": None,
+    "randlora_lambda": 0,  # as VeRA: both weigh matrices that are drawn once
+    "randlora_gamma": None,
+    "delora_A": 0,
+    "delora_B": 1,
+    "delora_lambda": None,
+    "gralora_A": None,  # block by block
+    "gralora_B": None,
 }
+#: tensors of PEFT's adapters that are no factors, and of which the mean is not that of what they do to weights either:
+#: what they say. Those of IA3, FourierFT, C3A, Bone, SHiRA and prompts are not here: what they add or multiply is
+#: linear in them, or is a part of the network as any other.
+_SAYING = {
+    "oft_r": "rotations",
+    "oft_R": "rotations",
+    "boft_R": "rotations",
+    "road_theta": "rotations",
+    "road_alpha": "rotations",
+    "hra_u": "reflections",
+    "vblora_logits_A": "coefficients of mixtures",
+    "vblora_logits_B": "coefficients of mixtures",
+    "vblora_logits_A_topk_weights": "coefficients of mixtures",
+    "vblora_logits_B_topk_weights": "coefficients of mixtures",
+}
+_SAYS = re.compile(rf"(?:^|\.)({'|'.join(sorted(_SAYING, key=len, reverse=True))})(?=\.|$)")
 #: those of which a parameter of that name is A [in, r] or B [r, out]
 _OF_INPUTS = ("lora.A", "lora.B", "lora.a", "lora.b", "lora_right", "lora_left")
 # behind a name with "_" too, as in to_q_lora.down, and one of several, as lora_A0
@@ -80,6 +105,21 @@ SUBJECTS = {
     "numbers": (
         "this answer is of single numbers of A and B, which are others in another pair with the same product B·A; "
         "fedscope updates and fedscope disperse --embed compare products"
+    ),
+}
+_NOT_LINEAR = "what the mean of such tensors does is not the mean of what they do"
+_OF_SAYING = {
+    "factors": (
+        f"{_NOT_LINEAR}, and distances, angles and lines between tensors are not those between the weights that they "
+        "make; merge the adapters into their base to average or compare those"
+    ),
+    "means": (
+        f"{_NOT_LINEAR}; losses here are those of tensors' means, and distances and angles those between tensors; "
+        "merge the adapters into their base to average or compare weights"
+    ),
+    "numbers": (
+        "this answer is of these tensors' single numbers, and not of the weights that they make; merge the adapters "
+        "into their base to compare those"
     ),
 }
 #: behind the name of what kohya's adapters adapt
@@ -108,20 +148,32 @@ def split_factor(name: str) -> tuple[str, str, str] | None:
 
 
 def about_adapters(names: Iterable[str], subject: str = "factors") -> str:
-    """Warn of averaging or comparing adapters; "" for other models.
+    """Warn of averaging or comparing adapters; "" for other models, and for adapters that are linear in their tensors.
 
     Args:
         subject: what a question does with them, one of SUBJECTS.
 
     >>> about_adapters(["q.lora_A.weight"], "numbers").partition(": ")[2].partition(";")[0]
     'this answer is of single numbers of A and B, which are others in another pair with the same product B·A'
+    >>> about_adapters(["q.oft_R.weight"]).partition(":")[0], about_adapters(["q.ia3_l"])
+    ('the models are adapters, whose tensors say rotations of weights (oft_R)', '')
     """
+    names = list(names)
     kinds = factors_in(names)
     if not kinds:
-        return ""
+        return _about_saying(names, subject)
     return (
         f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): {SUBJECTS[subject]}"
     )
+
+
+def _about_saying(names: list[str], subject: str) -> str:
+    """Warn of adapters whose tensors are no factors, and say what they do in a way that is not linear."""
+    kinds = sorted({match[1] for name in names if (match := _SAYS.search(name))})
+    if not kinds:
+        return ""
+    what = " and ".join(dict.fromkeys(_SAYING[kind] for kind in kinds))
+    return f"the models are adapters, whose tensors say {what} of weights ({list_few(kinds, 4)}): {_OF_SAYING[subject]}"
 
 
 def rank_of(name: str, shape: tuple[int, ...]) -> int | None:

@@ -20,7 +20,8 @@ from .distributed import METADATA, DistributedFolder
 from .expected import STATISTICS, ExpectedModel
 from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
-from .state_dicts import as_arrays, find_state_dict, fit, hint
+from .safetensors_files import open_safetensors
+from .state_dicts import as_arrays, find_state_dict, fit, hint, what_to_save
 from .weights import Layout, TensorEntry, Weights
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
@@ -79,7 +80,10 @@ def flatten_arrays(place: object, arrays: Mapping[str, np.ndarray], expected: Ex
             return known.flatten(arrays)
     except FedscopeError as error:
         other = expected is not None and set(arrays) != set(known.names)
-        clause = hint(place, arrays, expected) if other and expected is not None else other_ranks(arrays, known)
+        if other and expected is not None:
+            clause = hint(place, arrays, expected) or what_to_save(known.names, arrays)
+        else:
+            clause = other_ranks(arrays, known)
         raise FedscopeError(f"{place}: {error}{clause}") from None
 
 
@@ -299,14 +303,13 @@ def _kind(path: Path) -> str:
 
 
 def _read_safetensors(path: Path) -> Any:
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     with explain_read_errors(path, "a safetensors file"):
         try:
-            # torch's tensors, because numpy has no bfloat16
-            with safe_open(path, framework="pt", device="cpu") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-        except (SafetensorError, OSError) as error:
+            with open_safetensors(path) as file:
+                return {name: file.tensor(name) for name in file.names()}
+        except SafetensorError as error:
             raise FedscopeError(
                 f"{path} is truncated or not a safetensors file ({error}); copy or save it again"
             ) from error
@@ -319,7 +322,7 @@ def safetensors_shapes(path: Path | str) -> dict[str, tuple[int, ...]] | None:
     Raises:
         FedscopeError: as :func:`read_model`, as far as it is seen.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     file, key = file_and_key(str(path))
     place = model_path(Path(file))
@@ -329,8 +332,8 @@ def safetensors_shapes(path: Path | str) -> dict[str, tuple[int, ...]] | None:
     shapes: dict[str, tuple[int, ...]] = {}
     for one in files:
         try:
-            with safe_open(one, framework="pt", device="cpu") as opened:
-                shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in opened.keys()}  # noqa: SIM118
+            with open_safetensors(one) as opened:
+                shapes |= {name: opened.shape(name) for name in opened.names()}
         except (SafetensorError, OSError):  # said when it is read
             return None
     return shapes

@@ -26,8 +26,9 @@ _WHOLE = tuple(
     for ending in ("", INDEX)
 )
 _ABOUT = ("config.json", "adapter_config.json", "model_index.json")
-# What a trainer saves beside a model, and is none.
-_BESIDE = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state\w*)\.(bin|pt|pth)", re.ASCII)
+# What a trainer saves beside a model, and is none: Hugging Face's, accelerate's (one of each by number), DeepSpeed's.
+_NUMBERED = "(optimizer|scheduler|sampler|scaler|dl_state_dict)(_[0-9]+)?"
+_BESIDE = re.compile(rf"(training_args|{_NUMBERED}|rng_state\w*|\w+_optim_states)\.(bin|pt|pth)", re.ASCII)
 # What many training loops of torch call a checkpoint, though it is no archive of tar.
 _TAR = (".pth.tar", ".pt.tar")
 PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.\w+)")
@@ -67,7 +68,7 @@ def model_names(folder: Path, suffixes: Sequence[str]) -> list[str]:
 def is_model_name(name: str, suffixes: Sequence[str]) -> bool:
     """Check whether a file of this name holds a model, and not what a trainer keeps next to it.
 
-    >>> is_model_name("a.PT", [".pt"]), is_model_name("optimizer.pt", [".pt"]), is_model_name(".a.pt", [".pt"])
+    >>> is_model_name("a.PT", [".pt"]), is_model_name("optimizer_1.pt", [".pt"]), is_model_name(".a.pt", [".pt"])
     (True, False, False)
     """
     hidden = name.startswith(".")

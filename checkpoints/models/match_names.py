@@ -4,7 +4,7 @@ The same rules hold for files, for models in memory and for recorded ones."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..io.errors import FedscopeError, list_few
 from .expected import STATISTICS, ExpectedModel, tied_names
 from .factor_names import split_factor
 from .weights import EXTRA, TensorEntry
-from .wrappers import plain_names
+from .wrappers import plain_name, plain_names
 
 #: counters that programs leave beside weights, by the last part of their names; no network computes with them
 COUNTERS = frozenset({"n_averaged", "total_ops", "total_params", "__flops__", "__params__", EXTRA})
@@ -27,6 +27,9 @@ _WATCHERS = frozenset({"activation_post_process", "weight_fake_quant"})
 _COUNTING = re.compile(
     r"(^|_)(n|num|count|counter|counts|steps?|iters?|iterations?|epochs?|ops|flops|macs|updates?)(_|$)"
 )
+#: a tensor that torch's weight_norm parametrises, and how the old weight_norm calls its length and its direction
+_PARAMETRISED = re.compile(r"(?:^|\.)parametrizations\.([^.]+)\.original0$")
+_OLD_NORM = ("_g", "_v")
 #: prefixes that are tried
 _MOST = 16
 
@@ -59,7 +62,8 @@ def match_names(
     """Find the expected tensors among those that are given.
 
     In this order: names that are the expected ones; one prefix before all of them (``model.``, ``module.``), or before
-    all expected ones; the same without the parts that wrappers put into names. A tensor that the architecture knows
+    all expected ones; the same without the parts that wrappers put into names, and with those of an old ``weight_norm``
+    as its parametrization has them. A tensor that the architecture knows
     under two names may have either. A constant that is not given (whole numbers that are no parameters) is the
     architecture's own. What else is given must be no weight: a counter or a constant.
 
@@ -86,9 +90,11 @@ def _attempts(
 ) -> Iterator[NameMatch]:
     """Yield every way in which all that is expected is found."""
     wanted = expected.layout.names
+    parametrised = _parametrised(given, wanted)
     for own, want in (
         ({name: name for name in given}, {name: name for name in wanted}),
         (_plain(given), _plain(wanted)),
+        *([(parametrised, {name: name for name in wanted})] if parametrised else []),
     ):
         if own is None or want is None:
             continue
@@ -100,6 +106,33 @@ def _attempts(
             keys = {want[f"{prefix}{key}"]: name for key, name in own.items() if f"{prefix}{key}" in want}
             if (found := _complete(given, dtypes, expected, keys)) is not None:
                 yield found
+
+
+def _parametrised(given: Iterable[str], wanted: Iterable[str]) -> dict[str, str] | None:
+    """Names of an old ``weight_norm`` as those of ``parametrizations.weight_norm``, as torch reads them; None where
+    there are none, or the architecture has no such.
+
+    >>> _parametrised(["fc.weight_g", "fc.weight_v", "fc.bias"], ["fc.parametrizations.weight.original0"])
+    {'fc.parametrizations.weight.original0': 'fc.weight_g', 'fc.parametrizations.weight.original1': 'fc.weight_v', \
+'fc.bias': 'fc.bias'}
+    """
+    lengths = [plain_name(name) for name in wanted if _PARAMETRISED.search(name)]
+    names = set(given)
+
+    def is_wanted(name: str) -> bool:  # behind a prefix that one of the two has
+        own = plain_name(name)
+        return any(own == one or own.endswith(f".{one}") or one.endswith(f".{own}") for one in lengths)
+
+    renamed: dict[str, str] = {}
+    for name in given:
+        module, dot, last = name.rpartition(".")
+        tensor, kind = last[:-2], last[-2:]
+        if lengths and kind in _OLD_NORM and all(f"{module}{dot}{tensor}{one}" in names for one in _OLD_NORM):
+            new = f"{module}{dot}parametrizations.{tensor}.original"
+            if is_wanted(f"{new}0"):
+                module, dot, last = new, "", str(_OLD_NORM.index(kind))
+        renamed[f"{module}{dot}{last}"] = name
+    return renamed if len(renamed) == len(names) and any(name != own for name, own in renamed.items()) else None
 
 
 def _plain(names: Mapping[str, object] | tuple[str, ...]) -> dict[str, str] | None:
@@ -206,6 +239,9 @@ def _about_names(names: Mapping[str, str]) -> list[str]:
     behind = want.removesuffix(name) if want.endswith(name) else ""
     if behind and all(other == f"{behind}{one}" for other, one in names.items()):
         return [f'the prefix "{behind}" is put before its names']
+    norms = [(one, other) for other, one in names.items() if _PARAMETRISED.search(other) and one.endswith(_OLD_NORM[0])]
+    if norms:
+        return [f"its names of the old weight_norm are read as torch reads them ({norms[0][0]} is {norms[0][1]})"]
     changed = next((one, other) for other, one in names.items() if one != other)
     return [f"its names are read without their wrappers ({changed[0]} is {changed[1]})"]
 

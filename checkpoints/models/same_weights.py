@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..io.errors import FedscopeError
 from ..io.untrusted import explain_read_errors, regular
+from .safetensors_files import OpenedTensors, open_safetensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,21 +63,19 @@ def _compare(files: tuple[_State, ...], others: tuple[_State, ...]) -> Answer:
 
 
 def _compare_tensors(files: list[Path], others: list[Path]) -> Answer:
-    from safetensors import safe_open
-
     with ExitStack() as stack, explain_read_errors(files[0], "a safetensors file"):
-        held: list[dict[str, Any]] = [{}, {}]
+        held: list[dict[str, OpenedTensors]] = [{}, {}]
         for found, paths in zip(held, (files, others), strict=True):
             for path in paths:
-                opened = stack.enter_context(safe_open(regular(path), framework="pt", device="cpu"))
-                found |= dict.fromkeys(opened.keys(), opened)
+                opened = stack.enter_context(open_safetensors(path))
+                found |= dict.fromkeys(opened.names(), opened)
         one, other = held
         shared = [name for name in one if name in other]
-        if any(one[name].get_slice(name).get_shape() != other[name].get_slice(name).get_shape() for name in shared):
+        if any(one[name].shape(name) != other[name].shape(name) for name in shared):
             return "other"
         is_sure = len(shared) == len(one) == len(other)
         for name in shared:
-            match compare_values(one[name].get_tensor(name), other[name].get_tensor(name)):
+            match compare_values(one[name].tensor(name), other[name].tensor(name)):
                 case "other":
                     return "other"
                 case "unsure":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -403,3 +403,22 @@ def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> s
     if all(name.startswith(first) for name in arrays) and not any(name.startswith(first) for name in wanted):
         return f'; all names of the file begin with "{first}", and without it they do not fit either'
     return ""
+
+
+#: takes the tensors of a network alone out of what holds more
+OWN_ALONE = "{name: state[name] for name in model.state_dict()}"
+
+
+def what_to_save(wanted: Collection[str], given: Collection[str]) -> str:
+    """Return a clause on what to do about tensors that are missing or too many.
+
+    >>> what_to_save(["w"], ["w", "criterion.weight"])
+    '; leave it out, as {name: state[name] for name in model.state_dict()} does'
+    """
+    more = [name for name in given if name not in wanted]
+    lacks = any(name not in given for name in wanted)
+    if lacks and more:
+        return "; give the architecture that they are of (--model)"
+    if lacks:
+        return "; give the whole model.state_dict(), or the architecture that these are of (--model)"
+    return f"; leave {'it' if len(more) == 1 else 'them'} out, as {OWN_ALONE} does"

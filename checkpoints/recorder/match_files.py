@@ -214,13 +214,25 @@ def _all_of(text: str) -> list[Path]:
             raise FedscopeError(f"{text} holds no model's file ({', '.join(SUFFIXES)}){holds}; give another folder")
         return found
     if not path.exists() and any(sign in text for sign in "*?["):  # no shell has done it
-        pattern = str(path.relative_to(path.anchor))
-        there = (one for one in Path(path.anchor).glob(pattern) if _is_model(one) and not one.name.startswith("."))
+        folder, pattern = _apart(path)
+        there = (one for one in folder.glob(str(pattern)) if _is_model(one) and not one.name.startswith("."))
         found = sorted(there, key=lambda one: natural(str(one)))
         if not found:
             raise FedscopeError(f"{text} matches no file{_there(path.parts)}")
         return found
     return [path]
+
+
+def _apart(path: Path) -> tuple[Path, Path]:
+    """Split a pattern of a shell: the folder of its first parts that are there as they are written, whatever signs they
+    have, and the rest."""
+    parts = path.parts[bool(path.anchor) :]
+    folder = Path(path.anchor)
+    for i, part in enumerate(parts[:-1]):
+        if not (folder / part).is_dir():
+            return folder, Path(*parts[i:])
+        folder /= part
+    return folder, Path(parts[-1])
 
 
 def with_key(path: Path, key: str) -> Path:
@@ -318,7 +330,7 @@ def _there(parts: Sequence[str]) -> str:
     """Return a clause that says what lies where the first part of a path that is no plain name was looked for."""
     folder = Path()
     for part in parts:
-        if any(sign in part for sign in "{*?["):
+        if any(sign in part for sign in "{*?[") and not (folder / part).is_dir():
             break
         if not (folder / part).exists():
             return f": there is no {folder / part}; check the path"

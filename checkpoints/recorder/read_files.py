@@ -15,7 +15,7 @@ from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, s
 from ..models.expected import STATISTICS, ExpectedModel
 from ..models.files import file_and_key, read_tensors
 from ..models.quantised import refuse_quantised
-from ..models.state_dicts import refuse_valueless
+from ..models.state_dicts import OWN_ALONE, refuse_valueless
 from ..models.weights import Layout
 from .coerce_models import ModelTensors, coerce_model, scale_of_tensors
 from .match_files import natural
@@ -178,6 +178,12 @@ def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, type
     has = [name for name in model.arrays if name not in names]
     clauses = ([f"lacks {list_few(lacks, 3)}"] if lacks else []) + ([f"has {list_few(has, 3)}"] if has else [])
     what = f"{' and '.join(clauses)}, unlike {other}" if clauses else ""
+    remedy = "leave one out"
+    if len(clauses) == 1 and (has or types):
+        place = "it" if has else other
+        remedy = f"leave {list_few(has or lacks, 3)} out of {place}, as {OWN_ALONE} does, or leave one file out"
+    elif len(clauses) == 1:
+        remedy = "give the whole model.state_dict(), or the architecture that it is of (--model)"
     for entry in layout.entries if not what else ():
         shape, dtype = model.arrays[entry.name].shape, model.dtypes[entry.name]
         if shape != entry.shape:
@@ -188,7 +194,7 @@ def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, type
             what = f"has {entry.name} in {dtype}, {other} in {entry.stored or entry.dtype}"
             break
     if what:
-        raise FedscopeError(f"{path} {what}; a run holds models of one architecture and precision, so leave one out")
+        raise FedscopeError(f"{path} {what}; a run holds models of one architecture and precision, so {remedy}")
 
 
 def _by_name(name: str) -> tuple[Any, ...]:

@@ -194,7 +194,7 @@ def _named(label: str, folder: tuple[str, ...], *, up: int, many: int, with_labe
 
 
 @partial(speak_keywords, called={"model": "layout"})
-def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Model:
+def load_model(address: Path | str, layout: Layout | ExpectedModel | None = None) -> Model:
     """Load the model that an address names.
 
     Args:
@@ -203,7 +203,8 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
             :class:`~fedscope.checkpoints.models.expected.ExpectedModel` knows tied tensors and constants besides.
 
     Raises:
-        FedscopeError: what cannot be found is refused with what there is; what cannot be read, with the reason.
+        FedscopeError: what cannot be found is refused with what there is; what cannot be read, with the reason; a model
+            in memory.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -213,6 +214,7 @@ def load_model(address: str, layout: Layout | ExpectedModel | None = None) -> Mo
     ('run@2/global', (17226,))
     >>> folder.cleanup()
     """
+    address = str(address)
     parsed = parse_address(address)
     if parsed.round is None:
         weights, note = read_model(address, layout)

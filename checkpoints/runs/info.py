@@ -204,7 +204,7 @@ _WEIGHTS: dict[str, _Rule] = {
     "fresh": (_list_of_texts, "a list of texts"),
 }
 _ADAPTERS: dict[str, _Rule] = {
-    **dict.fromkeys(("r", "lora_alpha"), (_number, "a number")),
+    **dict.fromkeys(("r", "lora_alpha", "randlora_alpha"), (_number, "a number")),
     "alpha": (lambda value: _number(value) or _numbers_by_name(value), "a number, or an object of numbers"),
     **dict.fromkeys(("rank_pattern", "alpha_pattern"), (_numbers_by_name, "an object of numbers")),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
@@ -58,7 +59,7 @@ class EvaluationSettings(TypedDict, total=False):
     engine: str
     standardise: bool | None
     accept_data: bool
-    base: Any
+    base: Path | str | None
     code: Mapping[str, Any]
     code_changed: bool
 

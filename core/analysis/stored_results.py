@@ -13,6 +13,7 @@ from typing import Any
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.hdf5 import attribute, open_hdf5
+from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import is_file_name, is_model_folder
 from ..results import ArrayResult, Result
 from ..results.base import Collection, class_beside, in_order
@@ -39,6 +40,7 @@ class Stored:
     kind: type[Result]
 
 
+@speak_keywords
 def load(path: Path | str) -> Any:
     """Open a stored result, as the class that wrote it.
 

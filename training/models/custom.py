@@ -97,16 +97,20 @@ def _checked(made: object, place: str) -> nn.Module:
 
 
 def in_float32(module: nn.Module, what: str) -> nn.Module:
-    """A module with parameters in half precision in float32 instead, which a warning says.
+    """A module with parameters in half precision, or buffers in bfloat16, which a run cannot hold, in float32 instead,
+    which a warning says.
 
     Args:
         what: begins the sentence.
     """
     import torch
 
+    from ...checkpoints.models.weights import tensors_of
     from ...evaluation.module_copy import copy_module
 
     halves = {value.dtype for value in module.parameters()} & {torch.float16, torch.bfloat16}
+    if not halves and any(value.dtype == torch.bfloat16 for value in tensors_of(module).values()):
+        halves, what = {torch.bfloat16}, f"{what} in part"
     if not halves:
         return module
     names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in halves))

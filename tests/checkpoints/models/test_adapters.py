@@ -74,7 +74,7 @@ def said(question: Callable[[], Any]) -> tuple[Any, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         answer = question()
-    return answer, [str(one.message) for one in caught if "factors of a product" in str(one.message)]
+    return answer, [str(one.message) for one in caught if "the models are adapters" in str(one.message)]
 
 
 @pytest.fixture(scope="module")
@@ -279,6 +279,110 @@ def test_which_names_are_factors() -> None:
     assert about_adapters(["q.weight", "block.down.weight", "explorer_lora.weight"]) == ""
     assert rank_of("q.hada_w1_a", (6, 2)) == rank_of("q.hada_w1_b", (2, 6)) == 2
     assert scale_in({"alpha": np.array(1.0), "q.weight": np.ones((2, 2))}) == {}
+
+
+def put_kind(folder: Path, seed: int, shapes: dict[str, tuple[int, ...]], **config: Any) -> Path:
+    """Write an adapter of PEFT's of another kind than LoRA."""
+    folder.mkdir()
+    draw = torch.Generator().manual_seed(seed)
+    tensors = {f"{LAYER}{name}": torch.randn(*shape, generator=draw) for name, shape in shapes.items()}
+    save_file(tensors, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "base", **config}))
+    return folder
+
+
+LAYER = "base_model.model.layers.0.q_proj."
+RANDLORA = {"randlora_lambda": (4, 4), "randlora_gamma": (4, 16)}
+VERA = {"vera_lambda_b": (16,), "vera_lambda_d": (4,)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "said_of_it"),
+    [
+        ("OFT", {"oft_r": (4, 16, 16)}, "tensors say rotations of weights (oft_r): what the mean of such tensors does"),
+        ("OFT", {"oft_R.weight": (4, 120)}, "tensors say rotations of weights (oft_R): "),
+        ("BOFT", {"boft_R": (2, 4, 8, 8), "boft_s": (64, 1)}, "tensors say rotations of weights (boft_R): "),
+        ("HRA", {"hra_u": (64, 8)}, "tensors say reflections of weights (hra_u): "),
+        ("ROAD", {"road_theta": (64,), "road_alpha": (64,)}, "say rotations of weights (road_alpha, road_theta): "),
+        (
+            "VBLORA",
+            {"vblora_logits_A": (4, 2, 9), "vblora_logits_B": (2, 4, 9)},
+            "say coefficients of mixtures of weights (vblora_logits_A, vblora_logits_B): ",
+        ),
+        ("RANDLORA", RANDLORA, "tensors are factors of a product (randlora_gamma, randlora_lambda): "),
+        ("DELORA", {"delora_A": (4, 64), "delora_B": (16, 4), "delora_lambda": (1,)}, "are factors of a product (del"),
+        ("IA3", {"ia3_l": (64, 1)}, ""),
+        ("PROMPT_TUNING", {"prompt_embeddings": (8, 64)}, ""),
+        ("FOURIERFT", {"fourierft_spectrum": (100,)}, ""),
+        ("LORA", {"lora_A.weight": (4, 64), "lora_B.weight": (16, 4)}, "tensors are factors of a product (lora_A, lo"),
+    ],
+)
+def test_what_the_mean_of_another_kind_of_adapters_is_not(
+    tmp_path: Path, kind: str, shapes: dict[str, tuple[int, ...]], said_of_it: str
+) -> None:
+    files = [put_kind(tmp_path / f"{k}", k, shapes, peft_type=kind) for k in range(2)]
+    _, about = said(lambda: fedscope.import_models(files, tmp_path / "run"))
+    assert len(about) == bool(said_of_it)
+    assert all(said_of_it in note for note in about)
+    numbers, means = (about_adapters([f"{LAYER}{name}" for name in shapes], what) for what in ("numbers", "means"))
+    assert bool(numbers) == bool(means) == bool(said_of_it)
+
+
+def test_the_mean_of_cayleys_parameters_is_not_the_mean_of_the_rotations() -> None:
+    """What the sentence on OFT says: R = (I - S)^-1 (I + S) is not linear in S."""
+
+    def rotation(parameters: np.ndarray) -> np.ndarray:
+        skew = (parameters - parameters.T) / 2
+        return np.linalg.solve(np.eye(8) - skew, np.eye(8) + skew)
+
+    draw = np.random.default_rng(0)
+    one, other = draw.normal(size=(2, 8, 8))
+    mean = (rotation(one) + rotation(other)) / 2
+    assert np.linalg.norm(rotation((one + other) / 2) - mean) > 0.1 * np.linalg.norm(mean)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "same", "other", "sentence"),
+    [
+        (
+            RANDLORA,
+            {"r": 4, "randlora_alpha": 8},
+            {"randlora_alpha": 64},
+            r"with randlora_alpha 8, .*one with 64: their products are scaled",
+        ),
+        (
+            VERA,
+            {"r": 4, "projection_prng_key": 0},
+            {"projection_prng_key": 1},
+            r"with projection_prng_key 0, .*one with 1: their tensors make what they add in other ways, so they ",
+        ),
+        (
+            {"fourierft_spectrum": (9,)},
+            {"random_loc_seed": 777, "scaling": 150.0},
+            {"random_loc_seed": 1},
+            r"seed 777, ",
+        ),
+        (
+            {"fourierft_spectrum": (9,)},
+            {"random_loc_seed": 777, "scaling": 150.0},
+            {"scaling": 300.0},
+            r"scaling 150, ",
+        ),
+        ({"boft_R": (2, 4, 8, 8)}, {"boft_block_size": 8, "boft_block_num": 0}, {"boft_block_num": 2}, r"num 0, .* 2:"),
+        ({"hra_u": (64, 8)}, {"r": 8, "apply_GS": False}, {"apply_GS": True}, r"apply_GS False, .*one with True:"),
+    ],
+)
+def test_adapters_of_one_kind_that_add_otherwise_are_refused(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], same: dict[str, Any], other: dict[str, Any], sentence: str
+) -> None:
+    files = [put_kind(tmp_path / f"{k}", k, shapes, **same) for k in range(2)]
+    said(lambda: fedscope.import_models(files, tmp_path / "run"))
+    unsaid = put_kind(tmp_path / "unsaid", 2, shapes, r=same.get("r", 0))  # another version of PEFT's may not say it
+    if "randlora_alpha" not in same:
+        said(lambda: fedscope.import_models([files[0], unsaid], tmp_path / "unsaid run"))
+    another = put_kind(tmp_path / "another", 1, shapes, **{**same, **other})
+    with pytest.raises(FedscopeError, match=sentence):
+        fedscope.import_models([files[0], another], tmp_path / "refused")
 
 
 def test_a_run_of_adapters_is_not_gone_on_with_in_another_scale_or_for_another_base(tmp_path: Path) -> None:

@@ -106,3 +106,25 @@ def test_placeholders_may_stand_twice_and_must_then_agree(tmp_path: Path, monkey
 def test_numbers_in_names_are_numbers() -> None:
     names = ["c10.pt", "c9b1.pt", "c9.pt", "10.pt", "9.pt", "C1.pt"]
     assert sorted(names, key=natural) == ["9.pt", "10.pt", "C1.pt", "c9.pt", "c9b1.pt", "c10.pt"]
+
+
+def test_signs_in_the_names_of_folders_that_are_there_are_no_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("my dir [1]", "my dir 1", "a*/b?"):
+        Path(folder).mkdir(parents=True)
+        for k in range(2):
+            torch.save({"w": torch.full((2,), float(k))}, Path(folder) / f"c-{k}.pt")
+    for pattern, folder in (
+        ("my dir [1]/c-*.pt", "my dir [1]"),
+        ("my dir [1]/c-[01].pt", "my dir [1]"),
+        (str(tmp_path / "a*/b?/c-*.pt"), "a*/b?"),
+        ("my dir [12]/c-*.pt", "my dir 1"),  # no such folder, so it is a pattern
+    ):
+        (found,) = find_files([pattern]).rounds
+        assert [path.resolve() for path in found.clients.values()] == [
+            (tmp_path / folder / f"c-{k}.pt") for k in range(2)
+        ]
+    with pytest.raises(FedscopeError, match=r"d-\*.pt matches no file; my dir \[1\] holds c-0.pt, c-1.pt"):
+        find_files(["my dir [1]/d-*.pt"])

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save, save_file, save_model
 from torch import nn
+from torch.nn.utils import parametrizations, weight_norm
 
 import fedscope
 from fedscope.checkpoints import (
@@ -171,10 +172,85 @@ def test_what_is_no_weight_is_left_out_and_said(tmp_path: Path, name: str, endin
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_what_may_be_a_weight_is_refused(tmp_path: Path, name: str) -> None:
-    torch.save({**STATE, name: WEIGHTS[name]}, tmp_path / "net.pt")
-    with pytest.raises(FedscopeError, match=rf"{name} unexpected"):
+def test_what_may_be_a_weight_is_refused_with_what_takes_it_out(tmp_path: Path, name: str) -> None:
+    state = {**STATE, name: WEIGHTS[name]}
+    torch.save(state, tmp_path / "net.pt")
+    with pytest.raises(FedscopeError, match=rf"{name} unexpected; leave it out, as (.*) does$") as caught:
         read_file(tmp_path / "net.pt", EXPECTED)
+    remedy = str(caught.value).partition(", as ")[2].removesuffix(" does")
+    torch.save(eval(remedy, {"state": state, "model": net()}), tmp_path / "net.pt")
+    same(read_file(tmp_path / "net.pt", EXPECTED), STATE)
+
+
+def test_what_is_missing_is_to_be_saved() -> None:
+    lacking = {name: value for name, value in STATE.items() if name != next(iter(STATE))}
+    data = (torch.randn(6, 3), torch.arange(6) % 2)
+    with pytest.raises(
+        FedscopeError, match=r"missing; give the whole model.state_dict\(\), or the architecture that .*="
+    ):
+        fedscope.line([STATE, lacking], model=net(), data=data, points=3)
+
+
+def test_an_import_says_which_tensors_to_leave_out(tmp_path: Path) -> None:
+    torch.save(STATE, tmp_path / "a.pt")
+    torch.save({**other(1), "criterion.weight": torch.ones(3)}, tmp_path / "b.pt")
+    does = r"as \{name: state\[name\] for name in model.state_dict\(\)\} does, or leave one file out$"
+    for files, out_of in (("ab", "it"), ("ba", ".*b.pt")):
+        with pytest.raises(FedscopeError, match=rf"so leave criterion.weight out of {out_of}, {does}"):
+            fedscope.import_models([tmp_path / f"{name}.pt" for name in files], tmp_path / "run")
+    with pytest.raises(FedscopeError, match=rf"b.pt has .*, unlike .*, so leave criterion.weight out of it, {does}"):
+        fedscope.import_models([tmp_path / "a.pt", tmp_path / "b.pt"], tmp_path / "run", model=net())
+    torch.save({name: value for name, value in STATE.items() if name != next(iter(STATE))}, tmp_path / "b.pt")
+    with pytest.raises(
+        FedscopeError, match=r"b.pt lacks .*, so give the whole model.state_dict\(\), or the archit.*=\)$"
+    ):
+        fedscope.import_models([tmp_path / "b.pt"], tmp_path / "run", model=net())
+
+
+# --- weight_norm ---
+
+
+class Normed(nn.Module):
+    """Layers of the old and of the new ``weight_norm``; the old one keeps its names."""
+
+    def __init__(self, norm: Any, kept: bool = False) -> None:
+        super().__init__()
+        self.fc = norm(nn.Linear(3, 4))
+        self.head = norm(nn.Linear(4, 2, bias=False))
+        self.last = weight_norm(nn.Linear(2, 2)) if kept else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.head(torch.tanh(self.fc(x))))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod."])
+@pytest.mark.parametrize("kept", [False, True])
+def test_files_of_the_old_weight_norm_are_read_as_torch_reads_them(tmp_path: Path, prefix: str, kept: bool) -> None:
+    olds = [Normed(weight_norm, kept), Normed(weight_norm, kept)]
+    files = [tmp_path / "0.pt", tmp_path / "1.pt"]
+    for old, file in zip(olds, files, strict=True):
+        torch.save({f"{prefix}{name}": value for name, value in old.state_dict().items()}, file)
+    new = Normed(parametrizations.weight_norm, kept)
+    new.load_state_dict(olds[0].state_dict())
+    weights, note = read_model(files[0], ExpectedModel.of(new))
+    same(weights, new.state_dict())
+    assert note.startswith("its names of the old weight_norm are read as torch reads them (")
+    x, y = torch.randn(12, 3), torch.arange(12) % 2
+    line = fedscope.line([files[0], files[1]], model=new, data=(x, y), points=3)
+    losses = [nn.functional.cross_entropy(old(x), y).item() for old in olds]
+    assert [np.isclose(line.loss, loss, rtol=1e-5).any() for loss in losses] == [True, True]  # float32 against float64
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
+def test_names_of_weight_norm_that_torch_does_not_read_are_refused(tmp_path: Path) -> None:
+    torch.save(Normed(parametrizations.weight_norm).state_dict(), tmp_path / "new.pt")
+    with pytest.raises(FedscopeError, match=r"missing.*unexpected"):
+        read_model(tmp_path / "new.pt", ExpectedModel.of(Normed(weight_norm)))
+    half = {name: value for name, value in Normed(weight_norm).state_dict().items() if name != "fc.weight_v"}
+    torch.save(half, tmp_path / "half.pt")
+    with pytest.raises(FedscopeError, match=r"missing"):
+        read_model(tmp_path / "half.pt", ExpectedModel.of(Normed(parametrizations.weight_norm)))
 
 
 class Constants(nn.Module):
@@ -693,6 +769,37 @@ def test_a_folder_of_one_model_is_that_model(tmp_path: Path, kind: str, parts: i
     assert line.pairs == ("hf - plain",)
     similar = fedscope.cka([path, plain], model=net(), data=(x, y))
     assert similar.cka.shape == (2, 2)
+
+
+BESIDE = {
+    "accelerate": ("optimizer.bin", "scheduler.bin", "sampler.bin", "random_states_0.pkl", "custom_checkpoint_0.pkl"),
+    "accelerate, several": ("optimizer.bin", "optimizer_1.bin", "scheduler_1.bin", "sampler_1.bin", "scaler.pt"),
+    "accelerate, stateful loaders": ("optimizer.bin", "dl_state_dict.bin", "dl_state_dict_1.bin"),
+    "transformers": ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "training_args.bin"),
+    "deepspeed": ("zero_pp_rank_0_mp_rank_00_optim_states.pt", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+}
+
+
+@pytest.mark.parametrize("names", BESIDE.values(), ids=BESIDE)
+def test_what_a_trainer_saves_beside_a_model_is_none(tmp_path: Path, names: tuple[str, ...]) -> None:
+    folders = [tmp_path / "ck0", tmp_path / "ck1"]
+    for k, folder in enumerate(folders):
+        folder.mkdir()
+        for name in names:
+            torch.save({"state": {0: {"step": torch.ones(()), "exp_avg": torch.ones(3)}}}, folder / name)
+        with pytest.raises(FedscopeError, match=r"ck. holds no model's file \(.*\); it holds .*; give another folder"):
+            fedscope.import_models([folder], tmp_path / "none")
+        with pytest.raises(FedscopeError, match=r"ck. is a folder"):
+            read_model(folder)
+        save_file(dict(other(k)), folder / "model.safetensors")
+    made = fedscope.import_models(folders, tmp_path / "run")
+    for k in range(2):
+        same(made.round(1).client(k), other(k))
+    x, y = torch.randn(12, 3), torch.arange(12) % 2
+    assert fedscope.line(folders, model=net(), data=(x, y), points=3).pairs == ("ck0 - ck1",)
+    torch.save(other(3), folders[0] / "ema.pt")
+    with pytest.raises(FedscopeError, match=r"ck0 is a folder of 2 models \(ema.pt, model.safetensors\); give one"):
+        read_model(folders[0])
 
 
 def test_folders_in_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

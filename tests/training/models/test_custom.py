@@ -264,3 +264,31 @@ def test_a_network_of_torchvision_is_named_like_ones_own(here: Path, capsys: pyt
     loss = np.ravel(fedscope.Line.load("figure").loss)
     # float32 in another layout of the channels
     np.testing.assert_allclose(loss[[-1, 0]], expected, rtol=1e-5)
+
+
+class Buffered(nn.Module):
+    """A network in float32 with a buffer in another type, which it saves or not."""
+
+    def __init__(self, dtype: torch.dtype, persistent: bool = True) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+        self.register_buffer("pe", torch.linspace(0, 1, 4).to(dtype), persistent)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.fc(x + self.get_buffer("pe").float())
+        return made
+
+
+def test_a_buffer_in_bfloat16_is_taken_in_float32(recwarn: pytest.WarningsRecorder) -> None:
+    data = (torch.randn(8, 4), torch.arange(8) % 2)
+    for dtype, persistent in ((torch.float16, True), (torch.float32, True), (torch.bfloat16, False)):
+        fedscope.line([Buffered(dtype, persistent), Buffered(dtype, persistent)], data=data, points=3)
+    assert not [one for one in recwarn if "is taken in float32" in str(one.message)]
+    models = [Buffered(torch.bfloat16), Buffered(torch.bfloat16)]
+    with pytest.warns(
+        fedscope.checkpoints.FedscopeWarning, match=r"Buffered is in part in bfloat16, which is taken in f"
+    ):
+        line = fedscope.line(models, data=data, points=3)
+    losses = [functional.cross_entropy(model(data[0]), data[1]).item() for model in models]
+    assert [np.isclose(line.loss, loss, rtol=1e-5).any() for loss in losses] == [True, True]  # float32 against float64
+    assert models[0].get_buffer("pe").dtype == torch.bfloat16
