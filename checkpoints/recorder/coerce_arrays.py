@@ -18,14 +18,16 @@ import numpy as np
 
 from ..io.array_digest import ARRAYS
 from ..io.errors import FedscopeError, list_few
-from ..io.warn_user import warn_user
+from ..io.random_streams import undrawn
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
+from .loaders import drawn_through, is_loader, say_chance, say_left_out
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
 
 def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
-    """Read data in any of these forms: the arrays by name, of the types that they have.
+    """Read data in any of these forms: the arrays by name, of the types that they have. Random numbers that are drawn
+    by that are put back: the program goes on as if nothing had been read.
 
     Args:
         place: begins sentences.
@@ -51,6 +53,12 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
         splits = {"test": returned}
     else:
         raise FedscopeError(f"{place} {_kind(returned)}, which are not data; {_FORMS}")
+    drawn = [given for given in splits.values() if _is_items(given)]
+    with undrawn(part for items in drawn for part in drawn_through(items)):
+        return _read_splits(place, splits)
+
+
+def _read_splits(place: str, splits: Mapping[str, Any]) -> dict[str, np.ndarray]:
     arrays = {}
     for split, given in splits.items():
         x, y = _read_items(place, given) if _is_items(given) else given
@@ -58,29 +66,16 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
         arrays[f"y_{split}"] = _array(f"{place} a y_{split} that", y, labels=True)
     for split, given in splits.items():  # once all are read, so that asking again changes nothing of them
         if _is_items(given):
-            _say_chance(f"{place} {split} data", given, arrays[f"x_{split}"])
+            say_chance(f"{place} {split} data", given, lambda item: _arrays_of(place, item))
+            say_left_out(f"{place} {split} data", given, len(arrays[f"x_{split}"]))
     return arrays
 
 
-def _say_chance(place: str, items: Any, x: np.ndarray) -> None:
-    """Warn of a Dataset whose first item is another one when it is read again, and of a DataLoader that leaves samples
-    out: what is measured is one reading."""
-    dataset = items if hasattr(items, "__getitem__") else items.dataset
-    try:
-        first, again = (_array(place, dataset[0][0]) for _ in range(2))
-    except Exception:  # one that is read in another way, or once
-        return
-    if first.shape != again.shape or not np.array_equal(first, again, equal_nan=True):
-        warn_user(
-            f"{place} that are others whenever they are read (the first item's x is), as augmented ones are: numbers "
-            "are those of one reading; give them without chance"
-        )
-    if getattr(items, "drop_last", False) is True and (batch := getattr(items, "batch_size", None)):
-        lost = len(getattr(items, "sampler", dataset)) - len(x)
-        if 0 < lost < batch:
-            warn_user(
-                f"{place} of {len(x)} samples, as drop_last leaves out the last {lost}; give a DataLoader without it"
-            )
+def _arrays_of(place: str, item: Any) -> list[np.ndarray]:
+    if is_batch(item):
+        return [_array(place, item[name]) for name in _tokens_in(item)]
+    x, y = item
+    return [_array(place, x), _array(place, y, labels=True)]
 
 
 def _is_split(given: Any) -> bool:
@@ -96,7 +91,7 @@ def _is_items(given: Any) -> bool:
 
 
 def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
-    batched = hasattr(items, "dataset") and not hasattr(items, "__getitem__")
+    batched = is_loader(items)
     drawn: Iterable[Any] = items if batched else (items[i] for i in range(len(items)))
     xs, ys = [], []
     batches: list[dict[str, np.ndarray]] = []

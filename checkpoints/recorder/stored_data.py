@@ -22,6 +22,7 @@ from ..io.warn_user import warn_user
 from ..runs.info import refuse_broken_seal
 from .coerce_arrays import coerce_arrays
 from .inputs import named_data, path_of
+from .loaders import has_places, is_out_of_order
 from .unmeasurable_data import known_names, say_unmeasurable, say_unmeasurable_name
 
 #: what a run calls arrays that it was given, and where it keeps them
@@ -97,10 +98,11 @@ def coerce_data(
         say_unmeasurable_name(run, said["name"], own_code=is_own_code(said["name"]))
         return RecordedData({**said, **how})
     place = f"data was given as {type(data).__name__}, and"
-    if rows and (loader := next(filter(_shuffles, _parts(data)), None)) is not None:
+    if rows and (loader := next(filter(is_out_of_order, _parts(data)), None)) is not None:
+        remedy = "its dataset: loader.dataset" if has_places(loader) else "arrays (x, y) in the order that it counts"
         raise FedscopeError(
             f"{place} its {type(loader).__name__} draws samples in another order each time, so that partition= would "
-            "name other samples; give its dataset: loader.dataset"
+            f"name other samples; give {remedy}"
         )
     arrays = _of_data_set(data) if _is_data_set(data) else coerce_arrays(f"{place} gave", data)
     needed = splits_in(arrays)
@@ -194,12 +196,6 @@ def _parts(data: Any) -> Iterator[Any]:
         yield from data
     elif isinstance(data, Mapping):
         yield from data.values()
-
-
-def _shuffles(part: Any) -> bool:
-    """Check whether a part is a loader of torch that does not take samples one after the other."""
-    sampler = getattr(part, "sampler", None) if hasattr(part, "dataset") else None
-    return sampler is not None and type(sampler).__name__ != "SequentialSampler"
 
 
 def _is_data_set(data: Any) -> bool:

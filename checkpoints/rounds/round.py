@@ -98,7 +98,7 @@ class Round:
         return self._metadata.columns[name] is not None
 
     def _need(self, name: str) -> np.ndarray:
-        value = self._metadata.columns[name]
+        value = _copy(self._metadata.columns[name])
         if value is None:
             raise FedscopeError(f"{self.label} has no {name}: the program that recorded it left them out")
         return value
@@ -131,7 +131,7 @@ class Round:
     @property
     def client_staleness(self) -> np.ndarray | None:
         """How many rounds old the model was that each client started from, [C] int64; None where that was not said."""
-        return self._metadata.columns[STALENESS]
+        return _copy(self._metadata.columns[STALENESS])
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
@@ -144,7 +144,7 @@ class Round:
 
         Measured in the rounds that ``run.evaluate_all`` asks for.
         """
-        return self._metadata.all_client_test_error
+        return _copy(self._metadata.all_client_test_error)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ class Round:
         """The matrix [C, C] that makes the nodes' next starts of this round's clients, as it was given: row i has the
         weights of client i's next start, sum 1. None where none was given; see
         :func:`fedscope.checkpoints.rounds.mixing.identify_mixing`."""
-        return self._metadata.mixing
+        return _copy(self._metadata.mixing)
 
     @property
     def has_sketch(self) -> bool:
@@ -252,7 +252,7 @@ class Round:
     def sampled_ids(self) -> np.ndarray:
         """The ids of the clients whose models were recorded where not all were, [m] int64, ascending; [0] elsewhere."""
         ids = self._metadata.sampled_ids if self.has_sample else None
-        return np.zeros(0, np.int64) if ids is None else ids
+        return np.zeros(0, np.int64) if ids is None else ids.copy()
 
     @property
     def is_packed(self) -> bool:
@@ -374,6 +374,11 @@ class Round:
         places = self._places(ids)
         with self.open(stacked=True) as file:
             return read_client_state(file, name, places)
+
+
+def _copy(numbers: np.ndarray | None) -> np.ndarray | None:
+    """What is kept is read once, and whoever asks may write to it."""
+    return None if numbers is None else numbers.copy()
 
 
 def _whole(client: Any, label: str) -> int:

@@ -64,7 +64,8 @@ class Partition:
 
     @classmethod
     def load(cls, path: Path | str, identity: str | None = None) -> Partition:
-        """Read what :meth:`save` wrote; a file of another program needs the data sets only.
+        """Read what :meth:`save` wrote; a file of another program needs the data sets only. The arrays cannot be
+        written to: a run keeps them for all who ask.
 
         Args:
             identity: of the run that wrote it; None where that is not known.
@@ -89,7 +90,7 @@ class Partition:
         sizes = np.array([len(part) for part in clients], dtype=np.int64)
         if len(counts) != len(clients) or (counts < 0).any() or (counts.sum(axis=1) != sizes).any():
             raise _damage_error(path, "its label_counts are not those of its clients' samples")
-        return cls(clients, test, counts.astype(np.int64))
+        return cls(clients, test, _fixed(counts))
 
     def refuse_other(self, path: Path, clients: int | None, classes: int | None, samples: int | None) -> None:
         """Refuse a partition that is not of a run with so many clients, classes and training samples.
@@ -124,12 +125,19 @@ def _write_ragged(file: Any, prefix: str, parts: Sequence[np.ndarray]) -> None:
 
 def _read_ragged(path: Path, file: Any, prefix: str) -> tuple[np.ndarray, ...]:
     offsets, indices = (read_array(path, file, f"{prefix}{name}", "iu", 1) for name in ("offsets", "indices"))
-    offsets, indices = offsets.astype(np.int64), indices.astype(np.int64)
+    offsets, indices = offsets.astype(np.int64), _fixed(indices)
     if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(indices) or (np.diff(offsets) < 0).any():
         raise _damage_error(path, f"its {prefix}offsets do not divide its {len(indices)} {prefix}indices")
     if len(indices) and indices.min() < 0:
         raise _damage_error(path, f"its {prefix}indices hold {indices.min()}, which is not a sample")
     return tuple(indices[a:b] for a, b in pairwise(offsets))
+
+
+def _fixed(numbers: np.ndarray) -> np.ndarray:
+    """Whole numbers in 64 bits that cannot be written to, and parts of them neither."""
+    made = numbers.astype(np.int64)
+    made.flags.writeable = False
+    return made
 
 
 def _damage_error(path: Path, what: str) -> FedscopeError:

@@ -9,6 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.transforms import Bbox
 
+from ..results.pictures import in_turn
+
 
 class Figure(matplotlib.figure.Figure):
     """A figure of which every inch has its use.
@@ -35,21 +37,23 @@ class Figure(matplotlib.figure.Figure):
 
     def draw(self, renderer: Any) -> None:
         """Draw it; a later title stands above other words."""
-        if self._is_changed():
-            _lift_suptitle(self)
-            for axes in self.axes:
-                _lift_title(self, axes, renderer)
-        super().draw(renderer)
+        with in_turn():
+            if self._is_changed():
+                _lift_suptitle(self)
+                for axes in self.axes:
+                    _lift_title(self, axes, renderer)
+            super().draw(renderer)
 
     def savefig(self, fname: Any, **how: Any) -> None:
         """As of matplotlib; a file is larger than the figure where words that were added later reach out of it."""
-        if self._is_changed() and how.get("bbox_inches") is None:
-            self.draw_without_rendering()
-            inches = Bbox.from_bounds(0, 0, *self.get_size_inches())
-            needed = Bbox.union([inches, self.get_tightbbox().padded(0.02)])
-            if (np.asarray(needed.size) > np.asarray(inches.size) + 0.021).any():
-                how |= {"bbox_inches": needed, "pad_inches": 0.0}
-        super().savefig(fname, **how)
+        with in_turn():
+            if self._is_changed() and how.get("bbox_inches") is None:
+                self.draw_without_rendering()
+                inches = Bbox.from_bounds(0, 0, *self.get_size_inches())
+                needed = Bbox.union([inches, self.get_tightbbox().padded(0.02)])
+                if (np.asarray(needed.size) > np.asarray(inches.size) + 0.021).any():
+                    how |= {"bbox_inches": needed, "pad_inches": 0.0}
+            super().savefig(fname, **how)
 
 
 def _lift_suptitle(figure: Any) -> None:

@@ -88,7 +88,7 @@ def paper_style(width: float = COLUMN) -> Iterator[None]:
     ticks = {"major.width": 0.6, "major.size": 2.5, "minor.width": 0.4, "minor.size": 1.5, "major.pad": 2.0}
     for axis in ("xtick", "ytick"):
         settings |= {f"{axis}.labelsize": SMALL, **{f"{axis}.{name}": value for name, value in ticks.items()}}
-    with matplotlib.rc_context(), quiet():
+    with quiet(), matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(settings)
         own: Any = matplotlib.rcParams

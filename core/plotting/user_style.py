@@ -15,6 +15,7 @@ from typing import Any
 
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.io.visible_text import visible
+from ..results.pictures import in_turn
 
 #: points, of the type that figures are laid out for; the font likewise
 SIZE = 8.0
@@ -261,7 +262,7 @@ def _wideness(settings: Mapping[str, Any]) -> float:
     import matplotlib
     from matplotlib.font_manager import FontProperties
 
-    with matplotlib.rc_context():
+    with in_turn(), matplotlib.rc_context():
         own = _length(FontProperties(family=FONT))
         own_rc: Any = matplotlib.rcParams
         own_rc.update({name: value for name, value in settings.items() if name.startswith("font.")})
@@ -283,7 +284,8 @@ def _of_rc(rc: Mapping[str, Any] | str | None) -> dict[str, Any]:
 
         own: Any = matplotlib.rcParams
         usual: Any = matplotlib.rcParamsDefault
-        different = {name: own[name] for name in own if not name.startswith("backend") and own[name] != usual[name]}
+        with in_turn():  # not while a figure has its own
+            different = {name: own[name] for name in own if not name.startswith("backend") and own[name] != usual[name]}
         return {
             name: value
             for name, value in different.items()

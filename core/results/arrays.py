@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -159,14 +160,18 @@ class ArrayResult(Result):
         return pandas.DataFrame({name: np.broadcast_to(values, shape).ravel() for name, values in columns.items()})
 
     def to_xarray(self) -> Any:
-        """Its arrays as a data set.
+        """Its arrays as a data set, which shares no memory with the result.
 
         Raises:
             FedscopeError: xarray is not installed.
         """
         xarray = of_installed("xarray", "frames")
-        coords, variables = self.arrays()
-        return xarray.Dataset(dict(variables), coords=dict(coords), attrs={**self.attrs, **self.head()})
+        coords, variables = map(_copied, self.arrays())
+        return xarray.Dataset(variables, coords=coords, attrs=deepcopy({**self.attrs, **self.head()}))
+
+
+def _copied(named: Mapping[str, Variable]) -> dict[str, Variable]:
+    return {name: (dims, np.array(values), about) for name, (dims, values, about) in named.items()}
 
 
 def _rows_along(variables: Mapping[str, Variable], of: str | None, command: str) -> tuple[str, ...]:

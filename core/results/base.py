@@ -206,16 +206,19 @@ class Result(ABC):
         return describe(self)
 
     def _repr_html_(self) -> str:
-        """Return the sentence and the figure, for a notebook."""
+        """Return the sentence and the figure, for a notebook; where nothing can be drawn the text as a terminal has
+        it."""
         from base64 import b64encode
         from html import escape
 
-        said = "".join(f"<p>{escape(visible(line))}</p>" for line in self.summary().splitlines())
-        drawn = ""
-        for figure in self.figures().values():
-            picture = picture_of(figure, dpi=150)
-            drawn += f'<img src="data:image/png;base64,{b64encode(picture).decode()}">'
-        return said + drawn
+        lines = [escape(visible(line)) for line in self.summary().splitlines()]
+        try:
+            pictures = [picture_of(figure, dpi=150) for figure in self.figures().values()]
+        except FedscopeError:  # as of a table of methods alone, whose numbers stand in columns
+            return "<pre>{}</pre>".format("\n".join(lines))
+        said = "".join(f"<p>{line}</p>" for line in lines)
+        drawn = (f'<img src="data:image/png;base64,{b64encode(one).decode()}">' for one in pictures)
+        return said + "".join(drawn)
 
 
 def _beside(cls: type[Result], name: str, file: str) -> Callable[..., Any]:

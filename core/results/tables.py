@@ -8,6 +8,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
@@ -255,7 +256,7 @@ class TableResult(Result):
                 several = len(tables) > 1
                 array = np.array(own, np.float64) if name in _numbers_in(kinds) else _column(own)
                 columns[f"{table}_{name}" if several else name] = ((table if several else "row",), array)
-        return xarray.Dataset(columns, attrs=dict(self.attrs))
+        return xarray.Dataset(columns, attrs=deepcopy(dict(self.attrs)))
 
 
 def _numbers_in(columns: Mapping[str, Callable[[str], Any]]) -> list[str]:

@@ -127,7 +127,8 @@ def _prepare_recorded(run: Run, given: Any, shown: int, samples: int) -> Setting
     def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
         if dataset is not None:
             return client_data(dataset, split, shown, samples, attrs)
-        return ClientData(split.label_counts, np.zeros_like(split.label_counts), np.empty(0, np.int64), attrs=attrs)
+        counts = split.label_counts.copy()
+        return ClientData(counts, np.zeros_like(counts), np.empty(0, np.int64), attrs=attrs)
 
     return known, compute
 
@@ -211,7 +212,7 @@ def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, at
     if len(ids) and len(dataset.shape) == 3 and dataset.shape[0] in COLOURS:
         images = np.stack([_images(dataset, _some(split.clients[k], samples)) for k in ids])
     texts = tuple(_texts(dataset, _some(split.clients[k], samples)) for k in ids) if dataset.tokens else ()
-    return ClientData(split.label_counts, test, of, names, tuple(map(int, ids)), images, texts, attrs)
+    return ClientData(split.label_counts.copy(), test, of, names, tuple(map(int, ids)), images, texts, attrs)
 
 
 def split_settings(split: Partition, name: str) -> dict[str, str]:

@@ -69,7 +69,7 @@ class SampleSet:
         if self.client is None:
             samples = global_training_data(posed.dataset, partition)
         else:
-            rows = partition.clients[self.client]
+            rows = partition.clients[self.client].copy()  # torch takes no array that cannot be written to
             if not len(rows):
                 raise FedscopeError(
                     f"client {self.client} of {run.path} has no training samples; ask for another one's"

@@ -3,20 +3,17 @@ and the folder would be in the way of the next try."""
 
 from __future__ import annotations
 
-import random
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.random_streams import undrawn
 from ...evaluation.accelerators import is_out_of_memory
 from ...evaluation.evaluator import Evaluator
-from ...evaluation.seeded import forked
 from ...evaluation.standard_tasks import is_own
 from ..import_string import describe_error
 from .optimisers import may_need_no_gradient
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
     from ...evaluation.samples import Samples
     from .. import Dataset
     from ..methods.base import ClientMethod
-
-_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 #: test samples that are measured
 MEASURED = 8
@@ -74,7 +69,7 @@ def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, row
     """
     if compute.cluster is not None:
         return
-    with forked(), _undrawn(module):
+    with undrawn(module.modules()):
         if len(data.y_test):
             Evaluator(module, _few(data.samples("test")), compute=compute.exact)
         if rows is not None:
@@ -83,48 +78,6 @@ def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, row
 
 def _few(samples: Samples) -> Samples:
     return replace(samples, x=samples.x[:MEASURED], y=samples.y[:MEASURED], indices=samples.indices[:MEASURED])
-
-
-@contextmanager
-def _undrawn(module: nn.Module) -> Iterator[None]:
-    """Whatever is drawn meanwhile, NumPy's and Python's generators and a network's are what they were before."""
-    held = list(_generators_of(module))
-    ours, states = random.getstate(), [_state_of(one) for one in held]
-    numpys = np.random.get_state()  # noqa: NPY002 - the stream that somebody else's code draws from
-    try:
-        yield
-    finally:
-        random.setstate(ours)
-        np.random.set_state(numpys)  # noqa: NPY002
-        for one, state in zip(held, states, strict=True):
-            _set_state(one, state)
-
-
-def _generators_of(module: nn.Module) -> Iterator[Any]:
-    """Yield the generators that a network's layers, their classes and the modules of these name; each once."""
-    layers = [*module.modules()]
-    classes = {kind for layer in layers for kind in type(layer).__mro__ if not kind.__module__.startswith("torch.")}
-    files = {kind.__module__ for kind in classes} & sys.modules.keys()
-    found: dict[int, Any] = {}
-    for holder in [*layers, *classes, *(sys.modules[name] for name in files)]:
-        found.update((id(one), one) for one in [*vars(holder).values()] if isinstance(one, _GENERATORS))
-    # the system's has no state
-    yield from (one for one in found.values() if not isinstance(one, random.SystemRandom))
-
-
-def _state_of(one: Any) -> Any:
-    if isinstance(one, torch.Generator):
-        return one.get_state()
-    return one.bit_generator.state if isinstance(one, np.random.Generator) else one.__getstate__()
-
-
-def _set_state(one: Any, state: Any) -> None:
-    if isinstance(one, torch.Generator):
-        one.set_state(state)
-    elif isinstance(one, np.random.Generator):
-        one.bit_generator.state = state
-    else:
-        one.__setstate__(state)
 
 
 def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarray, compute: Compute) -> None:

@@ -165,7 +165,7 @@ class Federation:
                 client=int(k),
                 x=self.x,
                 y=self.y,
-                indices=self.partition.clients[int(k)],
+                indices=self.partition.clients[int(k)].copy(),  # a method's own code may write to it
                 start=start,
                 pace=self.pace(round),
                 seed=self.config.run.seed,

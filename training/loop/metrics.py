@@ -78,7 +78,7 @@ class Parts:
             if not len(rows):
                 return float("nan")
             bench.load(model.parameters, model.buffers)
-            return self._error(torch.from_numpy(rows).to(self.x.device), bench)
+            return self._error(torch.tensor(rows).to(self.x.device), bench)
 
         def make() -> FlatModule:
             with refuse_without_memory(self.engine.compute.device, "hold a model"):

@@ -466,3 +466,24 @@ def test_nothing_left_of_a_table_is_no_row(tmp_path, content):
 
     (tmp_path / "metrics.csv").write_text(content)
     assert read_table(tmp_path / "metrics.csv") == {}
+
+
+def test_what_a_run_keeps_of_its_partition_cannot_be_written_to(tmp_path: Path) -> None:
+    """It is read once, and all who ask are handed the same."""
+    partition = create(tmp_path / "run").partition
+    assert partition is not None
+    for kept in (partition.label_counts, *partition.clients):
+        with pytest.raises(ValueError, match="read-only"):
+            kept[...] = 0
+    own = partition.label_counts.copy()
+    own[own < 50] = 0  # as one looks for clients with many samples
+    assert partition.counts_of(np.array([0, 2])).tolist() == [[1, 1], [0, 1]]
+
+
+def test_the_columns_of_a_round_are_the_askers_own(tmp_path: Path) -> None:
+    round_ = create(tmp_path / "run", 1).round(1)
+    for name in ("client_ids", "client_samples", "client_steps", "client_loss", "weights"):
+        before = getattr(round_, name).tolist()
+        changed = getattr(round_, name)
+        changed *= 3
+        assert getattr(round_, name).tolist() == before, name

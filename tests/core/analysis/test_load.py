@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,39 @@ def test_every_result_becomes_frames_and_data_sets(made: Callable[[str], tuple[P
     for one in sets.values() if isinstance(sets, dict) else (sets,):
         assert isinstance(one, xarray.Dataset)
         assert one.data_vars
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_what_is_done_to_frames_and_data_sets_changes_no_result(
+    made: Callable[[str], tuple[Path, Any]], name: str
+) -> None:
+    pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    _, answer = made(name)
+    numbers, words, attrs = repr(answer.numbers()), answer.summary(), repr(answer.attrs)
+    frames, sets = answer.to_pandas(), answer.to_xarray()
+    for frame in frames.values() if isinstance(frames, dict) else (frames,):
+        frame.iloc[:, :] = frame.iloc[::-1].to_numpy()
+    for one in sets.values() if isinstance(sets, dict) else (sets,):
+        for values in (*one.data_vars.values(), *one.coords.values()):
+            if values.dtype.kind in "fiu" and values.name not in one.indexes:  # an index cannot be written to
+                values.values[...] = values.values * 3 + 7
+        for said in one.attrs.values():
+            if isinstance(said, dict | list):
+                said.clear()
+    assert (repr(answer.numbers()), answer.summary(), repr(answer.attrs)) == (numbers, words, attrs)
+
+
+#: whose figures take little
+QUICK = ("table", "curves", "updates", "data")
+
+
+@pytest.mark.parametrize("name", few(EVERY, lambda name: name in QUICK))
+def test_every_result_is_shown_by_a_notebook(made: Callable[[str], tuple[Path, Any]], name: str) -> None:
+    """Whatever it is of: of a table whose columns are no numbers of one setting there is no figure."""
+    _, answer = made(name)
+    shown = answer._repr_html_()
+    drawn = shown.startswith("<p>") and "<img src=" in shown
+    assert drawn or (shown == f"<pre>{escape(answer.summary().strip())}</pre>" and name == "table")
 
 
 @pytest.mark.parametrize("name", EVERY)
