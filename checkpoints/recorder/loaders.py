@@ -29,7 +29,7 @@ def is_out_of_order(part: Any) -> bool:
     the user's own, of samples or of batches, is not known to."""
     sampler = _drawing(part) if hasattr(part, "dataset") else None
     if type(sampler).__name__ == "BatchSampler":
-        sampler = sampler.sampler
+        sampler = getattr(sampler, "sampler", None)
     return sampler is not None and type(sampler).__name__ != "SequentialSampler"
 
 
