@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,10 @@ def test_the_axes_of_a_random_plane_are_of_one_length_to_the_last_bit_where_no_f
     assert asked.attrs["directions"] == "orthogonal in every filter"
 
 
+#: of a page whose axes have one scale
+ANCHORED = re.compile(r'"scaleanchor":\s*"x"')
+
+
 def test_a_random_plane_with_two_lengths_is_drawn_as_a_square(tmp_path: Path) -> None:
     """Distances would make it a strip of a twentieth of its width, and another picture of each scale."""
     _, large, data = one_input_networks()
@@ -258,9 +263,11 @@ def test_a_random_plane_with_two_lengths_is_drawn_as_a_square(tmp_path: Path) ->
         assert "each axis to the length of its direction" in remarks([one])
         box = one.figure().axes[0].get_window_extent()
         assert box.width == pytest.approx(box.height, rel=1e-6)
+        assert not re.search(ANCHORED, next(iter(one.pages().values())))
     u = plane.attrs["direction_lengths"][0]
     ranged = fedscope.plane(large, range=(-u, u, -u, u), **how)
     assert has_equal_scales(ranged)
+    assert re.search(ANCHORED, next(iter(ranged.pages().values())))
     assert ranged.attrs["directions"] == "orthogonal in every filter", "as of an earlier version, whose result it is"
 
 
