@@ -27,7 +27,7 @@ def is_loader(items: Any) -> bool:
 def is_out_of_order(part: Any) -> bool:
     """Check whether a part of data is a loader of torch that does not take samples one after the other: a sampler of
     the user's own, of samples or of batches, is not known to."""
-    sampler = _drawing(part) if hasattr(part, "dataset") else None
+    sampler: Any = _drawing(part) if hasattr(part, "dataset") else None
     if type(sampler).__name__ == "BatchSampler":
         sampler = getattr(sampler, "sampler", None)
     return sampler is not None and type(sampler).__name__ != "SequentialSampler"
@@ -84,7 +84,7 @@ def say_chance(place: str, items: Any, arrays_of: Callable[[Any], Sequence[np.nd
         arrays_of: turns an item, or a batch, into arrays.
     """
     try:
-        first, again = ([arrays_of(one) for one in _some(items)] for _ in range(2))
+        first, again = ([[*map(np.array, arrays_of(one))] for one in _some(items)] for _ in range(2))
     except Exception:  # those that are read in another way, or once
         return
     if not all(map(_are_same, first, again)):
@@ -94,15 +94,18 @@ def say_chance(place: str, items: Any, arrays_of: Callable[[Any], Sequence[np.nd
         )
 
 
-def _some(items: Any) -> Sequence[Any]:
+def _some(items: Any) -> Iterator[Any]:
     """Read items from the whole of a data set; of a loader in a batch, as it makes them."""
     dataset = items.dataset if is_loader(items) else items
     places = np.unique(np.linspace(0, len(dataset) - 1, AGAIN).astype(np.int64)).tolist()
-    own = [dataset[place] for place in places]
+    own = (dataset[place] for place in places)
     collate = getattr(items, "collate_fn", None) if is_loader(items) else None
     if collate is None:
-        return own
-    return [collate(own)] if getattr(items, "batch_sampler", None) is not None else [collate(one) for one in own]
+        yield from own
+    elif getattr(items, "batch_sampler", None) is not None:
+        yield collate([*own])
+    else:
+        yield from map(collate, own)
 
 
 def _are_same(first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> bool:

@@ -177,6 +177,19 @@ def mask(items: list[tuple[Tensor, int]]) -> dict[str, Tensor]:
     return {"input_ids": torch.where(torch.rand(tokens.shape) < 0.15, 9, tokens), "labels": tokens}
 
 
+class Worn(Dataset):  # type: ignore[type-arg]
+    """Samples that are changed where they lie whenever they are read."""
+
+    def __init__(self) -> None:
+        self.x = X.clone()
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return self.x[i].add_(torch.rand(2, 4)), i % 3
+
+
 CHANCE: dict[str, Callable[[], Any]] = {
     "flips": lambda: Changed(flip),
     "erased": lambda: Changed(erase),
@@ -184,6 +197,7 @@ CHANCE: dict[str, Callable[[], Any]] = {
     "a loader in another order": lambda: DataLoader(Changed(flip), 32, shuffle=True),
     "mixtures": lambda: DataLoader(TRAIN, 20, collate_fn=mix),
     "hidden tokens": lambda: DataLoader(TRAIN, 20, collate_fn=mask),
+    "worn": Worn,
     "the second of two": lambda: ConcatDataset([Changed(lambda x: x), Changed(flip)]),
 }
 SAME: dict[str, Callable[[], Any]] = {
