@@ -1,4 +1,4 @@
-"""Outputs that are no tensor: the logits in them, as networks for language return them."""
+"""Outputs that are no tensor: the logits in them, as networks for language and for segmentation return them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,27 @@ def logits_in(output: Any) -> tuple[Tensor | None, str]:
     >>> import torch
     >>> logits_in({"loss": torch.ones(()), "logits": torch.ones(2, 3)})[1]
     'its outputs are a dict, of which "logits" is taken'
+    >>> logits_in({"out": torch.ones(2, 3), "aux": torch.zeros(2, 3)})[1]  # as torchvision's networks for segmentation
+    'its outputs are a dict, of which "out" is taken'
     """
     kind = type(output).__name__
     kind = f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
     named = getattr(output, "logits", None)
     if isinstance(named, Tensor):
         return named, f"its outputs are {kind}, of which .logits is taken"
-    if isinstance(output, Mapping) and isinstance(output.get("logits"), Tensor):
-        return output["logits"], f'its outputs are {kind}, of which "logits" is taken'
+    if isinstance(output, Mapping) and (key := _key_in(output)) is not None:
+        return output[key], f'its outputs are {kind}, of which "{key}" is taken'
     if isinstance(output, tuple | list) and output and isinstance(output[0], Tensor):
         return output[0], f"its outputs are {kind} of {len(output)}, of which the first is taken"
     return None, ""
+
+
+def _key_in(output: Mapping[Any, Any]) -> Any:
+    """Find what holds the logits in a mapping: "logits", torchvision's "out", or its only tensor; None where nothing
+    does."""
+    tensors = [key for key, value in output.items() if isinstance(value, Tensor)]
+    named = next((key for key in ("logits", "out") if key in tensors), None)
+    return tensors[0] if named is None and len(tensors) == 1 else named
 
 
 class TakeLogits:

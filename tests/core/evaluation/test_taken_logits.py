@@ -33,6 +33,8 @@ class Answer:
 WRAPS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "object": (lambda y: Answer(None, y), "its outputs are an Answer, of which .logits is taken"),
     "dict": (lambda y: {"loss": y.mean(), "logits": y}, 'its outputs are a dict, of which "logits" is taken'),
+    "out": (lambda y: {"aux": -y, "out": y}, 'its outputs are a dict, of which "out" is taken'),
+    "only": (lambda y: {"head": y, "names": ["a"]}, 'its outputs are a dict, of which "head" is taken'),
     "tuple": (lambda y: (y, -y), "its outputs are a tuple of 2, of which the first is taken"),
     "list": (lambda y: [y], "its outputs are a list of 1, of which the first is taken"),
 }
