@@ -82,7 +82,14 @@ def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, row
 
 
 def _few(samples: Samples) -> Samples:
-    return replace(samples, x=samples.x[:MEASURED], y=samples.y[:MEASURED], indices=samples.indices[:MEASURED])
+    """Take the first samples that count, of which a criterion may ignore some."""
+    weights = samples.task.weights(samples.y)
+    if weights is None:
+        return replace(samples, x=samples.x[:MEASURED], y=samples.y[:MEASURED], indices=samples.indices[:MEASURED])
+    rows = torch.nonzero(weights)[:MEASURED, 0]
+    rows = rows if len(rows) else torch.arange(min(MEASURED, len(samples)))
+    there = rows.to(samples.x.device)
+    return replace(samples, x=samples.x[there], y=samples.y[rows], indices=samples.indices[rows.cpu().numpy()])
 
 
 @contextmanager

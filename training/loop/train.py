@@ -58,6 +58,7 @@ from .resume_device import device_to_resume
 from .run_history import branch_of, complete_history
 from .single_client import warn_of_one_client
 from .state import Position, RunMemory, position_after
+from .uncounted_clients import warn_of_uncounted
 from .verify_run import refuse_contradictions, refuse_damaged
 
 
@@ -161,6 +162,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         refuse_small_disk(needed + disk_aside(config, facts), out)
     say_memory_of(config, facts)
     warn_of_one_client(config)
+    warn_of_uncounted(data, split)
     own = isinstance(config.model.architecture, Factory | OwnModel)
     rows = trial_rows(config.client, split.clients, config.run.seed) if own or is_own(learnt) else None
     try_batch(config.model.name, module, data, compute, rows)
