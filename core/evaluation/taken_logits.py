@@ -40,8 +40,24 @@ def _key_in(output: Mapping[Any, Any]) -> Any:
     return tensors[0] if named is None and len(tensors) == 1 else named
 
 
+def logits_of(output: Any) -> Any:
+    """Return the logits in what a module returns in training; what has none as it is.
+
+    >>> import torch
+    >>> logits_of({"out": torch.ones(2, 3), "aux": torch.zeros(2, 3)}).shape
+    torch.Size([2, 3])
+    """
+    if isinstance(output, Tensor):
+        return output
+    logits = logits_in(output)[0]
+    return output if logits is None else logits
+
+
 class TakeLogits:
     """A hook by which a module returns the logits in its outputs; other outputs stay what they are.
+
+    In training a mapping without "logits" stays whole, as of a network with an auxiliary head: a client method of one's
+    own may minimise the losses of both, and who needs the logits alone asks :func:`logits_of`.
 
     Attributes:
         said: what was taken, in words; "" where the outputs are a tensor, or the module was not called yet.
@@ -49,14 +65,15 @@ class TakeLogits:
 
     said = ""
 
-    def __call__(self, _: nn.Module, __: Any, output: Any) -> Tensor | None:
+    def __call__(self, module: nn.Module, _: Any, output: Any) -> Tensor | None:
         """Take the logits; None leaves the outputs."""
         if isinstance(output, Tensor):
             return None
         logits, said = logits_in(output)
         if said:
             self.said = said
-        return logits
+        whole = module.training and isinstance(output, Mapping) and _key_in(output) != "logits"
+        return None if whole and getattr(output, "logits", None) is None else logits
 
 
 def return_logits(module: nn.Module) -> None:

@@ -15,9 +15,10 @@ import torch
 
 from ...checkpoints import FedscopeError
 from ...evaluation.accelerators import is_out_of_memory
+from ...evaluation.criteria import LabelCriterion
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.seeded import forked
-from ...evaluation.standard_tasks import is_own
+from ...evaluation.standard_tasks import PADDED, is_own
 from ..import_string import describe_error
 from .optimisers import may_need_no_gradient
 from .worker_model import TrainableModel, mean_loss
@@ -83,11 +84,9 @@ def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, row
 
 def _few(samples: Samples) -> Samples:
     """Take the first samples that count, of which a criterion may ignore some."""
-    weights = samples.task.weights(samples.y)
-    if weights is None:
+    if not isinstance(samples.task, LabelCriterion):
         return replace(samples, x=samples.x[:MEASURED], y=samples.y[:MEASURED], indices=samples.indices[:MEASURED])
-    rows = torch.nonzero(weights)[:MEASURED, 0]
-    rows = rows if len(rows) else torch.arange(min(MEASURED, len(samples)))
+    rows = torch.nonzero(samples.y != PADDED)[:MEASURED, 0]
     there = rows.to(samples.x.device)
     return replace(samples, x=samples.x[there], y=samples.y[rows], indices=samples.indices[rows.cpu().numpy()])
 

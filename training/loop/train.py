@@ -162,10 +162,10 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         refuse_small_disk(needed + disk_aside(config, facts), out)
     say_memory_of(config, facts)
     warn_of_one_client(config)
-    warn_of_uncounted(data, split)
     own = isinstance(config.model.architecture, Factory | OwnModel)
     rows = trial_rows(config.client, split.clients, config.run.seed) if own or is_own(learnt) else None
     try_batch(config.model.name, module, data, compute, rows)
+    warn_of_uncounted(data, split)
     own_draws = own and draws_by_itself(module, data.samples("train"))
     outputs = outputs_settings(module, data.samples("train")) if own else {}
     if own_draws:

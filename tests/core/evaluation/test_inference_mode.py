@@ -84,9 +84,10 @@ def test_a_question_within_inference_mode_has_the_answer_that_it_has_outside(whi
 
 def test_the_callers_mode_is_what_it_was_and_errors_leave_it() -> None:
     with torch.inference_mode():
-        with pytest.raises(fedscope.FedscopeError), ordinary_tensors():
+        with ordinary_tensors():
             assert not torch.is_inference_mode_enabled()
-            raise fedscope.FedscopeError("no")
+        with pytest.raises(fedscope.FedscopeError):
+            fedscope.line([net(0)], data=made()[1])
         assert torch.is_inference_mode_enabled()
     with torch.no_grad(), ordinary_tensors():
         assert not torch.is_grad_enabled()

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ....checkpoints import FedscopeError, Weights
 from ....evaluation.device import run_in_workers
+from ....evaluation.taken_logits import logits_of
 from ...local.device_batches import grouped
 from ...local.local_training import LocalTask, LocalUpdate, batches_an_epoch, local_sgd
 from ...local.to_device import send
@@ -119,7 +120,7 @@ class FedGen(ClientMethod):
         drawn = self._drawn(task, draws, classes, size, dtype)
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            n, logits, rows = len(y), module(x), task.labelled(y)
+            n, logits, rows = len(y), logits_of(module(x)), task.labelled(y)
             wanted, noise = next(drawn)
             with torch.no_grad():
                 # of a class that is left out again where a label is ignored

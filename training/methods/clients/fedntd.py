@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ....evaluation.taken_logits import logits_of
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
@@ -45,7 +46,7 @@ class FedNTD(ClientMethod):
         teacher = task.place.companion(task.start, "global")
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            logits = module(x)
+            logits = logits_of(module(x))
             with torch.no_grad():
                 taught = teacher(x)
             rows = task.labelled(y)
