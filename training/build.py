@@ -20,7 +20,7 @@ from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.weights import tensors_of
 from ..checkpoints.recorder.inputs import spell_data
 from ..evaluation.seeded import forked, seeded
-from ..evaluation.standard_tasks import CLASSIFICATION
+from ..evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ..evaluation.tasks import Task
 from ..evaluation.tied_parameters import tie_again, tied_names
 from ..evaluation.trainable_parameters import frozen_parameters
@@ -103,7 +103,8 @@ def labels_note(data: Dataset) -> str:
     """
     if not data.task.has_classes or not len(data.y_train):
         return ""
-    train, test = (set(np.unique(y).tolist()) for y in (data.y_train, data.y_test))
+    # what a criterion ignores is no label
+    train, test = (set(np.unique(y).tolist()) - {PADDED} for y in (data.y_train, data.y_test))
     notes = []
     if unseen := sorted(test - train):
         share = float(np.isin(data.y_test, unseen).mean())

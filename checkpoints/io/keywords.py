@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from ...command_line import answering
 from .errors import FedscopeError, translated
 from .given_values import taken
+from .inference_mode import ordinary_tensors
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,7 +67,7 @@ def speak_keywords(
     typed: bool = True,
 ) -> Callable[P, R]:
     """Return the function, whose errors and warnings name its keywords and not the command's flags, and whose values
-    are taken as :func:`~.given_values.taken` says.
+    are taken as :func:`~.given_values.taken` says. Within ``torch.inference_mode()`` it works as outside of it.
 
     Args:
         more: keywords that its signature does not name, with their annotations.
@@ -84,7 +85,7 @@ def speak_keywords(
             known.update({flag: Called(keyword) for flag, keyword in (called or {}).items()})
             parameters.update(_parameters_of(function, more or {}))
             known.update({name: one.default for name, one in parameters.items()})
-        with speaking(known):
+        with ordinary_tensors(), speaking(known):
             _refuse_unnamed(function, parameters, args)
             take = partial(_take, typed=typed)
             given = [take(one, value) for one, value in zip_longest([*parameters.values()][: len(args)], args)]

@@ -26,7 +26,7 @@ class Partition:
     Attributes:
         clients: each client's indices into the train split, int64.
         test: each client's own test part, or None where clients keep none.
-        label_counts: [N, classes] int64, of ``clients``.
+        label_counts: [N, classes] int64, of ``clients``; samples whose label a criterion ignores are in none.
     """
 
     clients: tuple[np.ndarray, ...]
@@ -48,7 +48,8 @@ class Partition:
         return counts
 
     def save(self, path: Path | str, identity: str = "") -> None:
-        """Write ``offsets [N+1], indices [n], label_counts`` and if there are any ``test_offsets, test_indices``.
+        """Write ``offsets [N+1], indices [n], label_counts`` and if there are any ``test_offsets, test_indices``, and
+        ``ignored_counts [N]``, of samples without a class.
 
         Args:
             identity: of the run, where it has one.
@@ -60,7 +61,10 @@ class Partition:
             _write_ragged(file, "", self.clients)
             if self.test is not None:
                 _write_ragged(file, "test_", self.test)
-            file["label_counts"] = np.asarray(self.label_counts, dtype=np.int64)
+            file["label_counts"] = counts = np.asarray(self.label_counts, dtype=np.int64)
+            sizes = np.array([len(part) for part in self.clients], np.int64)
+            if counts.shape[1] > 1 and len(counts) == len(sizes) and (counts.sum(axis=1) < sizes).any():
+                file["ignored_counts"] = sizes - counts.sum(axis=1)
 
     @classmethod
     def load(cls, path: Path | str, identity: str | None = None) -> Partition:
@@ -85,10 +89,13 @@ class Partition:
             clients = _read_ragged(path, file, "")
             test = _read_ragged(path, file, "test_") if "test_offsets" in file else None
             counts = read_array(path, file, "label_counts", "iu", 2)
+            ignored = read_array(path, file, "ignored_counts", "iu", 1) if "ignored_counts" in file else None
         if test is not None and len(test) != len(clients):
             raise _damage_error(path, f"it has {len(clients)} clients, but {len(test)} test parts")
         sizes = np.array([len(part) for part in clients], dtype=np.int64)
-        if len(counts) != len(clients) or (counts < 0).any() or (counts.sum(axis=1) != sizes).any():
+        ignored = np.zeros_like(sizes) if ignored is None else ignored.astype(np.int64)
+        fits = len(counts) == len(ignored) == len(clients) and (counts >= 0).all() and (ignored >= 0).all()
+        if not fits or (counts.sum(axis=1) + ignored != sizes).any():
             raise _damage_error(path, "its label_counts are not those of its clients' samples")
         return cls(clients, test, _fixed(counts))
 

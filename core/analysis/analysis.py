@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
+from ..checkpoints.io.inference_mode import ordinary_tensors
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
 from ..checkpoints.models.state_dicts import is_tensor
@@ -168,6 +169,7 @@ class PreparedAnalysis(Generic[A]):
 
         return replace(self, join=join)
 
+    @ordinary_tensors()
     def answer(self, work: Execution | None = None) -> A:
         """Compute it. With ``Execution(keep=PATH)`` the same question goes on from what an interrupted one had
         finished; of several computations each keeps its own, ``PATH.1``, ...

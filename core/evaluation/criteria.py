@@ -145,7 +145,7 @@ class LabelCriterion(Classification):
             whole[counted] = super().check(y[counted], classes, label)
             y = whole
         else:
-            raise FedscopeError(f"{label} has no label that counts (all are {PADDED}); give some, or leave it out")
+            raise FedscopeError(f"{label} has no label that counts, as {self.name} ignores all of them; give some")
         self.refuse_weightless(y[counted], label)
         return y
 
@@ -293,6 +293,11 @@ def _divide(losses: Tensor, weights: Tensor) -> Tensor:
 def _without_reduction(criterion: _Loss) -> _Loss:
     each = copy(criterion)  # shares its weights, which nothing here changes
     each.reduction = "none"
+    # no gradient can be taken with weights that were made in inference mode
+    own = criterion._buffers.items()
+    each._buffers = {
+        name: value.clone() if value is not None and value.is_inference() else value for name, value in own
+    }
     return each
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, Weights
+from ..checkpoints.io.inference_mode import ordinary_tensors
 from ..checkpoints.io.warn_user import warn_user
 from ..distributed.worker import MapJob
 from .accelerators import empty_cache, is_out_of_memory, refuse_without_memory
@@ -95,6 +96,7 @@ class Evaluator:
     (1.098612, 0.6)
     """
 
+    @ordinary_tensors()
     def __init__(
         self,
         module: nn.Module,
@@ -126,6 +128,7 @@ class Evaluator:
                 own.stack()
         self._stacks = place.stacked is not None
 
+    @ordinary_tensors()
     def evaluate(
         self,
         count: int,
@@ -167,6 +170,7 @@ class Evaluator:
             return 1
         return STACKED if self._stacks else points_together(self.parts, self.batch)
 
+    @ordinary_tensors()
     def measured(
         self,
         form: Callable[[int, Replica], None],
@@ -194,6 +198,7 @@ class Evaluator:
         module = copy_module(self._new.args[0])
         return partial(Evaluator, compute=self.compute.here, batch=self.batch), (module, self.parts)
 
+    @ordinary_tensors()
     def models(self, weights: Weights | Sequence[Weights]) -> tuple[np.ndarray, np.ndarray]:
         """Measure loss and error, float64 [C] each, of every row of ``weights`` ([C, P], [P] or a sequence of [P]).
 
@@ -214,6 +219,7 @@ class Evaluator:
             loss[i], error[i] = model_loss[0], model_error[0]
         return loss, error
 
+    @ordinary_tensors()
     def logits(self, models: Sequence[Weights], rows: slice) -> Tensor:
         """Compute outputs of every model on the samples ``rows``, float32 [M, B, ...] on the CPU.
 
@@ -249,12 +255,14 @@ class Evaluator:
         """Return the targets of a data set as they are evaluated, a batch each."""
         return tuple(torch.split(self._data[part][1], self.batch))
 
+    @ordinary_tensors()
     def each(
         self, task: Callable[[Item, Place, Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
         """Yield what ``task(item, place, stop)`` gives in a worker's place, in the order of the items; here."""
         return self._run(task, items)
 
+    @ordinary_tensors()
     def prepare(self, x: Inputs) -> Inputs:
         """Further inputs as the evaluator's own are kept: on its device, images channels-last."""
         place = self._idle[0]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.io.inference_mode import ordinary_tensors
 from .standard_tasks import CLASSIFICATION
 from .tasks import Task
 from .uint8_images import Inputs
@@ -57,7 +58,10 @@ class Samples:
             )
         if n == 0:
             raise FedscopeError(f"{self.label} has no samples; a loss needs at least one")
-        object.__setattr__(self, "y", self.task.check(self.y, self.classes, self.label))
+        with ordinary_tensors():
+            object.__setattr__(self, "y", self.task.check(_ordinary(self.y), self.classes, self.label))
+            if isinstance(self.x, Tensor):
+                object.__setattr__(self, "x", _ordinary(self.x))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -107,3 +111,8 @@ class Samples:
     def _rows(self, rows: np.ndarray) -> Samples:
         at = torch.from_numpy(rows).to(self.x.device)
         return replace(self, x=self.x[at], y=self.y[at.to(self.y.device)], indices=np.asarray(self.indices)[rows])
+
+
+def _ordinary(values: Tensor) -> Tensor:
+    """Copy a tensor that was made in ``torch.inference_mode()``, of which no gradient can be taken."""
+    return values.clone() if values.is_inference() else values

@@ -197,6 +197,11 @@ class Sequences(Task):
         found, length = self.classes_of(outputs, part), tuple(part.y.shape[1:])
         if found is not None and _enough(found, part, "at a position", remedy):
             return
+        if remedy := _other_axes(tuple(outputs.shape), part.y):
+            raise FedscopeError(
+                f"the module returns outputs of shape {list(outputs.shape)} for one sample, but {part.label} has "
+                f"{remedy}"
+            )
         needed = (1, *length, part.classes) if len(length) == 1 else (1, part.classes, *length)
         raise FedscopeError(
             f"the module returns outputs of shape {list(outputs.shape)} for one sample, but {part.label} has "
@@ -250,6 +255,23 @@ def _enough(found: int, part: Samples, place: str, remedy: str) -> bool:
         f"{_plural(found, 'output')} {place}, 0 to {found - 1}; if {high} marks {what} that do not count, {remedy}, "
         "else give a module with an output for each class"
     )
+
+
+def _other_axes(outputs: tuple[int, ...], y: Tensor) -> str:
+    """Describe targets that have an axis of length 1, or one of classes, where outputs [1, V, ...] have their classes,
+    and how to take it away; "" of others.
+
+    >>> _other_axes((1, 4, 8, 8), torch.zeros(5, 1, 8, 8))
+    'targets of shape [5, 1, 8, 8]; give y[:, 0], a class at each position'
+    """
+    if len(outputs) != y.dim() or outputs[2:] != tuple(y.shape[2:]):
+        return ""
+    where = "at each position" if y.dim() > 2 else "a sample"
+    if y.shape[1] == 1:
+        return f"targets of shape {list(y.shape)}; give y[:, 0], a class {where}"
+    if outputs[1] == y.shape[1] and bool(((y == 0) | (y == 1)).all()) and bool((y.sum(dim=1) == 1).all()):
+        return f"one-hot targets of shape {list(y.shape)}; give y.argmax(1), a class {where}"
+    return ""
 
 
 def _plural(count: int, what: str) -> str:

@@ -199,7 +199,7 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
         raise FedscopeError(
             f"the module returns a value of type {type(output).__name__}{_held(output)}, not a tensor of "
             f"{f'logits [n, {part.classes}]' if part.task.has_classes else 'outputs'}, nor such a tensor as .logits, "
-            '"logits" or the first of a tuple; wrap it in a module whose '
+            '"logits", "out", the only one of a mapping or the first of a tuple; wrap it in a module whose '
             f"forward returns {'the logits' if part.task.has_classes else 'that'} alone"
         )
     return output

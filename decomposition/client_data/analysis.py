@@ -178,9 +178,13 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
 def _of_trained_run(run: Run, given: Any) -> tuple[Dataset, Partition, DataConfig]:
     from ...training import config_of, data_of
     from ...training.build import partition_of
+    from ...training.tasks import given_task
 
     config = config_of(run)
-    return data_of(run, given=given), partition_of(run), config.data
+    named = config.model.architecture.task
+    # by which of its labels are ignored; torch's own, and no code of the user's
+    task = given_task(named) if named is not None and named.startswith("torch.nn:") else None
+    return data_of(run, task, given), partition_of(run), config.data
 
 
 def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partition, DataConfig]:
@@ -199,7 +203,8 @@ def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, at
     tests = split.test or (np.empty(0, np.int64),) * len(split.clients)
     # without classes all samples are of one
     labels = dataset.y_train if dataset.task.has_classes else np.zeros(len(dataset.y_train), np.int64)
-    test = np.stack([np.bincount(labels[rows], minlength=classes) for rows in tests])
+    # below 0 where a criterion ignores them
+    test = np.stack([np.bincount(own[own >= 0], minlength=classes) for own in (labels[rows] for rows in tests)])
     domain = dataset.groups.get("domain")
     of: np.ndarray = np.empty(0, np.int64)
     names: tuple[str, ...] = ()

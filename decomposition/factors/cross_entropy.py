@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
+from ...checkpoints.io.inference_mode import ordinary_tensors
 from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
@@ -31,6 +32,7 @@ Array = npt.NDArray[np.float64]
 FLOOR = 1e-9
 
 
+@ordinary_tensors()
 def decompose_loss(
     module: torch.nn.Module,
     samples: Samples,

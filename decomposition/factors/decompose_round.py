@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights, stack
+from ...checkpoints.io.inference_mode import ordinary_tensors
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
@@ -57,6 +58,7 @@ class ShownOutputs:
         return self.f(y) if self.numbers else torch.nn.functional.one_hot(y, self.classes).to(torch.float64)
 
 
+@ordinary_tensors()
 def decompose_round(
     module: torch.nn.Module,
     samples: Samples,

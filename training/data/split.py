@@ -78,16 +78,22 @@ def partition(
         share: of the samples, see :func:`used_samples`; the others are nobody's.
         groups: what else is known of the samples; see :meth:`Partitioner.split`.
 
-    A client with too few samples to set one aside has no test part, and a warning says so.
+    A client with too few samples to set one aside has no test part, and a warning says so. Samples whose label a
+    criterion ignores (-100) are dealt out as a class of their own, behind the others, and are not among
+    ``label_counts``.
 
     Raises:
         FedscopeError: no clients, or more than samples; labels that are none of the classes; groups of another number
             of samples; a split that leaves a client without samples.
     """
+    from ...evaluation.standard_tasks import PADDED
+
     labels = np.asarray(labels)
+    ignored = labels == PADDED
+    labels = np.where(ignored, classes, labels)
     if clients < 1:
         raise FedscopeError(f"data.clients = {clients} is out of range: it must be at least 1")
-    if strange := set(np.unique(labels).tolist()) - set(range(classes)):
+    if strange := set(np.unique(labels[~ignored]).tolist()) - set(range(classes)):
         raise FedscopeError(
             f"the training samples have the label {min(strange)}, but there are {classes} classes, counted from 0; "
             "correct the labels, or the number of classes"
@@ -129,7 +135,7 @@ def partition(
                 f"have too few samples ({few}{more}); they have no test part, take fewer clients or a larger share"
             )
     sorted_parts = tuple(np.sort(part).astype(np.int64) for part in parts)
-    counts = np.stack([np.bincount(labels[part], minlength=classes) for part in sorted_parts])
+    counts = np.stack([np.bincount(labels[part], minlength=classes + 1)[:classes] for part in sorted_parts])
     return Partition(clients=sorted_parts, test=test, label_counts=counts)
 
 

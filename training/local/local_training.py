@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights
+from ...evaluation.criteria import LabelCriterion
+from ...evaluation.standard_tasks import PADDED
 from ...evaluation.uint8_images import Inputs
 from ..opened import holds_arrays
 from ..rng import BESIDE, generator, torch_generator
@@ -24,7 +26,7 @@ from .augmentation import crop_and_flip
 from .device_batches import batches_of_epoch
 from .loss_sum import LossSum
 from .optimisers import left_by, stepper
-from .worker_model import Objective, TrainableModel, as_float32, has_batch_statistics, mean_loss
+from .worker_model import Objective, TrainableModel, has_batch_statistics, loss_of_batch, mean_loss
 
 if TYPE_CHECKING:
     from ..build import ModelInfo
@@ -80,7 +82,13 @@ class LocalTask:
 
     def loss_of(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Compute the task's mean loss of a batch's outputs, to which a method adds terms of its own."""
-        return self.facts.task.reduced(as_float32(outputs), y, "mean")
+        return loss_of_batch(self.facts.task, outputs, y)
+
+    def labelled(self, y: Tensor) -> Tensor | slice:
+        """Find the samples of a batch that have a class, all but those whose label the task's criterion ignores: what a
+        method's own terms by class are of."""
+        there = y != PADDED if isinstance(self.facts.task, LabelCriterion) else None
+        return slice(None) if there is None or bool(there.all()) else there
 
     @property
     def samples(self) -> Any:
@@ -122,7 +130,7 @@ class LocalTask:
         bench.begin(self, pass_=1)
         total = torch.zeros_like(bench.g)
         rows = torch.from_numpy(self.indices).to(self.x.device)
-        whole = count(self.y[rows])
+        whole = count(self.y[rows]) or 1  # of a client in which nothing counts each gradient is 0
         for block in torch.split(rows, batches_an_epoch(self, method)):
             if self.stop is not None and self.stop.is_set():
                 raise Stopped

@@ -13,8 +13,9 @@ import torch
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.random_streams import undrawn
 from ...evaluation.accelerators import is_out_of_memory
+from ...evaluation.criteria import LabelCriterion
 from ...evaluation.evaluator import Evaluator
-from ...evaluation.standard_tasks import is_own
+from ...evaluation.standard_tasks import PADDED, is_own
 from ..import_string import describe_error
 from .optimisers import may_need_no_gradient
 from .worker_model import TrainableModel, mean_loss
@@ -77,7 +78,13 @@ def try_batch(name: str, module: nn.Module, data: Dataset, compute: Compute, row
 
 
 def _few(samples: Samples) -> Samples:
-    return replace(samples, x=samples.x[:MEASURED], y=samples.y[:MEASURED], indices=samples.indices[:MEASURED])
+    """Take the first samples that count, of which a criterion may ignore some."""
+    if not isinstance(samples.task, LabelCriterion):
+        return replace(samples, x=samples.x[:MEASURED], y=samples.y[:MEASURED], indices=samples.indices[:MEASURED])
+    counts = (samples.y != PADDED).reshape(len(samples.y), -1).any(dim=1)  # of masks any position
+    rows = torch.nonzero(counts)[:MEASURED, 0]
+    there = rows.to(samples.x.device)
+    return replace(samples, x=samples.x[there], y=samples.y[rows], indices=samples.indices[rows.cpu().numpy()])
 
 
 def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarray, compute: Compute) -> None:

@@ -93,7 +93,7 @@ class VectorizedTask(LocalTask):
         bench, count = self._cohort_bench, self.facts.task.count
         bench.begin(self, pass_=1)
         total = torch.zeros_like(bench.g)
-        sums = [count(self.y[bench.tensor(member.indices)]) for member in self.members]
+        sums = [count(self.y[bench.tensor(member.indices)]) or 1 for member in self.members]
         for x, y, _ in self._batches(method, [[member.indices] for member in self.members]):
             bench.loss(self.objective, x, y)
             own = [count(values[:size]) for values, size in zip(y, bench.sizes.tolist(), strict=True)]

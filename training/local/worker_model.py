@@ -15,6 +15,7 @@ from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import is_shared
 from ...evaluation.standard_tasks import is_own
+from ...evaluation.taken_logits import logits_of
 from ...evaluation.tasks import Task
 from ..rng import torch_generator
 from .dropout_masks import MaskStream, address_dropout
@@ -292,13 +293,29 @@ class MeanLoss:
         self.maskable = not is_own(learnt)
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return self.learnt.reduced(as_float32(module(x)), y, "mean")
+        return loss_of_batch(self.learnt, module(x), y)
 
     def masked(self, module: nn.Module, x: Tensor, y: Tensor, real: Tensor) -> Tensor:
         """Return the mean over the samples for which ``real`` [n] is 1; 0 where it is 0 for all."""
         weights = self.learnt.weights(y)
         counts = real if weights is None else real * weights
-        return (self.learnt.loss(module(x), y) * counts).sum() / counts.sum().clamp(min=1.0)
+        return (self.learnt.loss(logits_of(module(x)), y) * counts).sum() / counts.sum().clamp(min=1.0)
+
+
+def loss_of_batch(learnt: Task, outputs: Tensor, y: Tensor) -> Tensor:
+    """Compute a task's mean loss of a batch, as it is minimised: 0 with gradient 0 where nothing in it counts, so that
+    it makes no step of its own. A mean that is measured stays no number there.
+
+    >>> from fedscope.evaluation.criteria import task_of_criterion
+    >>> weighed = task_of_criterion(nn.CrossEntropyLoss(weight=torch.tensor([0.0, 1.0])))
+    >>> float(loss_of_batch(weighed, torch.ones(3, 2), torch.zeros(3, dtype=torch.long)))
+    0.0
+    """
+    outputs = as_float32(logits_of(outputs))
+    # samples of a task that has a name have something that counts, each of them
+    if is_own(learnt) and learnt.weights(y) is not None and not learnt.count(y):
+        return (outputs * 0).sum()
+    return learnt.reduced(outputs, y, "mean")
 
 
 def as_float32(outputs: Tensor) -> Tensor:
@@ -329,7 +346,7 @@ def features_and_logits(module: nn.Module, head: str | None, x: Tensor) -> tuple
     seen: list[Tensor] = []
     handle = head_layer(module, head).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     try:
-        logits: Tensor = module(x)
+        logits: Tensor = logits_of(module(x))
     finally:
         handle.remove()
     if not seen:

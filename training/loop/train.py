@@ -58,6 +58,7 @@ from .resume_device import device_to_resume
 from .run_history import branch_of, complete_history
 from .single_client import warn_of_one_client
 from .state import Position, RunMemory, position_after
+from .uncounted_clients import warn_of_uncounted
 from .verify_run import refuse_contradictions, refuse_damaged
 
 
@@ -164,6 +165,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     own = isinstance(config.model.architecture, Factory | OwnModel)
     rows = trial_rows(config.client, split.clients, config.run.seed) if own or is_own(learnt) else None
     try_batch(config.model.name, module, data, compute, rows)
+    warn_of_uncounted(data, split)
     own_draws = own and draws_by_itself(module, data.samples("train"))
     outputs = outputs_settings(module, data.samples("train")) if own else {}
     if own_draws:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
+from ....checkpoints.io.inference_mode import ordinary_tensors
 from ....evaluation.tied_parameters import tie_again, tied_names
 from ....evaluation.validation import same_layout, same_model
 from .orthonormal_axes import Axes, Basis, coefficients_of, dot, norm, principal_components, refuse_broken
@@ -61,6 +62,7 @@ class PlaneBasis:
 Span = PlaneBasis
 
 
+@ordinary_tensors()
 def through_models(models: Sequence[Model]) -> PlaneBasis:
     """Build the plane through three models, the first at the origin, the second on the a axis; see :class:`Basis`.
 
@@ -112,6 +114,7 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
     )
 
 
+@ordinary_tensors()
 def near_clients(models: Sequence[Model]) -> PlaneBasis:
     """Build the plane through the mean of C models along their first two principal components.
 
@@ -135,6 +138,7 @@ def near_clients(models: Sequence[Model]) -> PlaneBasis:
     return _along_components(models, middle, "clients", members, "clients")
 
 
+@ordinary_tensors()
 def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
     """Build the plane through the last of several models of a run along the first two principal components of them all.
 
@@ -157,6 +161,7 @@ def along_trajectory(models: Sequence[Model]) -> PlaneBasis:
     return _along_components(models, models[-1], "trajectory", members, "models of the trajectory")
 
 
+@ordinary_tensors()
 def random_directions(model: Model, seed: int = 0, module: nn.Module | None = None) -> PlaneBasis:
     """Build the plane through one model in two random Gaussian directions, both filter-normalised, and orthogonal.
 

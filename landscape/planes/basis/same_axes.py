@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....checkpoints import FedscopeError, Model, Weights
+from ....checkpoints.io.inference_mode import ordinary_tensors
 from ....evaluation.resumable import digest
 from ....evaluation.tied_parameters import tied_names
 from ....evaluation.validation import same_layout
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 KINDS = ("clients", "random")
 
 
+@ordinary_tensors()
 def on_same_axes(
     kind: str, groups: Sequence[Sequence[Model]], seed: int = 0, module: nn.Module | None = None
 ) -> list[PlaneBasis]:

@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from ....checkpoints import Model
+from ....checkpoints.io.inference_mode import ordinary_tensors
 from ....checkpoints.io.warn_user import warn_user
 from ....evaluation.device import CPU, Compute
 from ....evaluation.evaluator import Evaluator
@@ -117,6 +118,7 @@ def plane(
     return survey(module, [samples], through_models(anchors), shown=shown, provenance=[provenance or {}], **options)[0]
 
 
+@ordinary_tensors()
 def survey(
     module: nn.Module,
     samples: Sequence[Samples],

@@ -292,3 +292,24 @@ def test_a_command_takes_a_criterion_with_its_weights(tmp_path: Path, monkeypatc
     x, y = torch.from_numpy(np.asarray(data.x_test)), torch.from_numpy(data.y_test)
     expected = float(CE(weight=torch.tensor(weights))(nets[0](x), y).detach())
     assert np.isclose(fedscope.Line.load("line").loss, expected, rtol=2e-6).any()
+
+
+@pytest.mark.parametrize(
+    ("targets", "sentence"),
+    [
+        (lambda y: y[:, None], r"has targets of shape \[20, 1, 4, 4\]; give y\[:, 0\], a class at each position"),
+        (
+            lambda y: functional.one_hot(y, 3).movedim(3, 1),
+            r"has one-hot targets of shape \[20, 3, 4, 4\]; give y.argm",
+        ),
+        (lambda y: functional.one_hot(y[:, 0, 0], 3), r"has one-hot targets of shape \[20, 3\]; give y.argmax\(1\), a"),
+    ],
+)
+def test_targets_with_an_axis_too_many_are_told_how_to_lose_it(targets: Any, sentence: str) -> None:
+    x, y = torch.randn(20, 2, 4, 4), torch.arange(320).reshape(20, 4, 4) % 3
+    maps = targets(y).dim() > 2
+    nets = [nn.Conv2d(2, 3, 3, padding=1) if maps else nn.Sequential(nn.Flatten(), nn.Linear(32, 3)) for _ in range(2)]
+    with pytest.raises(FedscopeError, match=sentence):
+        fedscope.line(nets, data=(x, targets(y)), points=3, task=nn.CrossEntropyLoss())
+    mended = y if maps else y[:, 0, 0]
+    assert np.isfinite(fedscope.line(nets, data=(x, mended), points=3, task=nn.CrossEntropyLoss()).loss).all()

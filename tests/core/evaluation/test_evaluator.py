@@ -211,7 +211,7 @@ def fails_on_several(outputs: torch.Tensor) -> torch.Tensor:
     [
         (Returning(lambda y: ()), r"type tuple, not a tensor of logits \[n, 3\], nor such a tensor as .logits, "),
         (Returning(lambda y: (None, y)), r"a value of type tuple, .* or the first of a tuple; wrap it in a module"),
-        (Returning(lambda y: {"out": y, "aux": y}), r"returns a value of type dict with out, aux, not a tensor of"),
+        (Returning(lambda y: {"in": y, "aux": y}), r"returns a value of type dict with in, aux, not a tensor of"),
         (Returning(lambda y: {"logits": [y]}), r"returns a value of type dict with logits, not a tensor of logits"),
         (Returning(lambda y: None), r"returns a value of type NoneType, not"),
         (Returning(lambda y: y.numpy()), r"returns a value of type ndarray, not"),

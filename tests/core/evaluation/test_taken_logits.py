@@ -33,6 +33,8 @@ class Answer:
 WRAPS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "object": (lambda y: Answer(None, y), "its outputs are an Answer, of which .logits is taken"),
     "dict": (lambda y: {"loss": y.mean(), "logits": y}, 'its outputs are a dict, of which "logits" is taken'),
+    "out": (lambda y: {"aux": -y, "out": y}, 'its outputs are a dict, of which "out" is taken'),
+    "only": (lambda y: {"head": y, "names": ["a"]}, 'its outputs are a dict, of which "head" is taken'),
     "tuple": (lambda y: (y, -y), "its outputs are a tuple of 2, of which the first is taken"),
     "list": (lambda y: [y], "its outputs are a list of 1, of which the first is taken"),
 }
@@ -146,3 +148,29 @@ def numbers(result: Any) -> str:
     if hasattr(result, "rows"):
         return repr([None if part is None else list(map(list, part)) for part in result.rows()])
     return repr([{name: np.asarray(one[1]).tolist() for name, one in part.items()} for part in result.arrays()])
+
+
+class Digits(nn.Module):
+    """A network of the digits that wraps its outputs, always or in training alone."""
+
+    def __init__(self, wrap: str = "", *, trained_alone: bool = False) -> None:
+        super().__init__()
+        self.flat, self.head, self.wrap, self.alone = nn.Flatten(), nn.Linear(64, 10), wrap, trained_alone
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.head(self.flat(x))
+        return WRAPS[self.wrap][0](y) if self.wrap and (self.training or not self.alone) else y
+
+
+@pytest.mark.usefixtures("few_digits")
+@pytest.mark.parametrize("client", ["sgd", "fedntd", "fedfa", "fedgen"])
+def test_training_has_the_numbers_of_a_module_of_tensors(client: str, tmp_path: Path) -> None:
+    found = []
+    for k, model in enumerate((Digits, partial(Digits, "out"), partial(Digits, "only"), partial(Digits, "dict"))):
+        fixed: dict[str, Any] = {"clients": 8, "participation": 1, "rounds": 2, "epochs": 1, "partition": "iid"}
+        run = quietly(partial(fedscope.train, out=tmp_path / str(k), model=model, client=client, **fixed))
+        found.append(run.round(2).read("global").parameters.tobytes())
+    assert len(set(found)) == 1
+    alone = partial(Digits, "out", trained_alone=True)
+    run = quietly(partial(fedscope.train, out=tmp_path / "alone", model=alone, client=client, **fixed))
+    assert run.round(2).read("global").parameters.tobytes() == found[0]

@@ -127,7 +127,7 @@ class FedALA(ClientMethod):
         # lerp, because own + (sent − own) is not sent to the last bit
         bench.w[where] = torch.lerp(own, sent, weights)
         count = task.facts.task.count
-        whole = sum(count(task.y[block]) for block in blocks)
+        whole = sum(count(task.y[block]) for block in blocks) or 1  # where nothing counts each loss is 0
         losses: list[float] = []
         while len(losses) < (self.most_epochs if first else 1):
             total = LossSum()

@@ -33,7 +33,8 @@ class FedFA(ClientMethod):
     [n, width] of a mini-batch, C classes, n_y of the mini-batch's samples in class y, anchors a [C, width].
     The training loss that is recorded is L.
     After each local epoch a_c ← m a_c + (1 − m) mean feature of class c, for the classes that the client has; the
-    server averages the clients' anchors with p (by n_i, as ``server.weighting`` says).
+    server averages the clients' anchors with p (by n_i, as ``server.weighting`` says). Samples whose label a criterion
+    ignores are in no class.
 
     Chosen, where the paper is silent or its code differs:
 
@@ -98,10 +99,12 @@ class FedFA(ClientMethod):
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             features, logits = features_and_logits(module, head, x)
+            alone = task.loss_of(logits, y)
+            rows = task.labelled(y)
+            features, y = features[rows], y[rows]
             seen.append((features.detach().to(anchors.dtype), y))
             of_class = (y[:, None] == classes).sum(0)
             distances = (features - anchors[y]).square().sum(1)
-            alone = task.loss_of(logits, y)
             loss = alone + self.anchor_weight / len(classes) * (distances / of_class[y]).sum()
             if calibrates:
                 loss = loss + functional.cross_entropy(as_float32(head_layer(module, head)(anchors)), classes)

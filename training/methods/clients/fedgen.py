@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ....checkpoints import FedscopeError, Weights
 from ....evaluation.device import run_in_workers
+from ....evaluation.taken_logits import logits_of
 from ...local.device_batches import grouped
 from ...local.local_training import LocalTask, LocalUpdate, batches_an_epoch, local_sgd
 from ...local.to_device import send
@@ -119,14 +120,15 @@ class FedGen(ClientMethod):
         drawn = self._drawn(task, draws, classes, size, dtype)
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            n, logits = len(y), module(x)
+            n, logits, rows = len(y), logits_of(module(x)), task.labelled(y)
             wanted, noise = next(drawn)
             with torch.no_grad():
-                made = generate(network, noise, torch.cat((y, wanted)))
+                # of a class that is left out again where a label is ignored
+                made = generate(network, noise, torch.cat((y.clamp(min=0), wanted)))
             answers = head_layer(module, task.facts.head)(made)
-            target = functional.log_softmax(answers[:n].detach(), dim=1)
-            own = functional.log_softmax(logits, dim=1)
-            taught = functional.kl_div(own, target, reduction="batchmean", log_target=True)
+            target = functional.log_softmax(answers[:n].detach()[rows], dim=1)
+            own = functional.log_softmax(logits[rows], dim=1)
+            taught = functional.kl_div(own, target, reduction="batchmean", log_target=True) if len(own) else own.sum()
             asked = functional.cross_entropy(as_float32(answers[n:]), wanted)
             loss = task.loss_of(logits, y)
             return loss + factor * (self.alpha * asked + self.beta * taught), loss

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ....evaluation.taken_logits import logits_of
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
@@ -22,7 +23,8 @@ class FedNTD(ClientMethod):
     loss = L + β τ² (1/n) Σ_x KL(softmax(g̃/τ) ‖ softmax(l̃/τ)), where L is the task's mean loss (a
     criterion's weights of classes and smoothing are in it, and not in the term), and g̃, l̃ [n, classes − 1] are the
     logits of the model that was sent and of the client's own on the same mini-batch x, y, without the true class y. The
-    teacher is constant; τ² keeps the gradient's size as τ grows. The training loss that is recorded is L.
+    teacher is constant; τ² keeps the gradient's size as τ grows. The training loss that is recorded is L. Samples whose
+    label a criterion ignores have no true class, and no part in the mean.
 
     Chosen: the teacher answers in evaluation mode (no dropout, running statistics). At the first local step of a model
     without either both answers are equal and the term has no gradient, so that step is SGD's. With two classes a single
@@ -44,17 +46,18 @@ class FedNTD(ClientMethod):
         teacher = task.place.companion(task.start, "global")
 
         def objective(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-            logits = module(x)
+            logits = logits_of(module(x))
             with torch.no_grad():
                 taught = teacher(x)
-            n, classes = logits.shape
+            rows = task.labelled(y)
+            n, classes = logits[rows].shape
             others = torch.arange(classes - 1, device=y.device).expand(n, classes - 1)
-            others = others + (others >= y[:, None])
+            others = others + (others >= y[rows][:, None])
             own, global_ = (
-                functional.log_softmax(answer.gather(1, others) / self.temperature, dim=1)
+                functional.log_softmax(answer[rows].gather(1, others) / self.temperature, dim=1)
                 for answer in (logits, taught)
             )
-            distance: Tensor = (global_.exp() * (global_ - own)).sum() / n
+            distance: Tensor = (global_.exp() * (global_ - own)).sum() / max(n, 1)
             loss = task.loss_of(logits, y)
             return loss + self.beta * self.temperature**2 * distance, loss
 
