@@ -3,7 +3,8 @@ of the module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
@@ -147,7 +148,7 @@ def without_numbers(architecture: Architecture, shape: tuple[int, ...], classes:
         FedscopeError: what the architecture refuses; sizes beyond what a tensor can have.
     """
     try:
-        with forked(), torch.device("meta"):
+        with forked(), torch.device("meta"), _default_dtype(architecture):
             return architecture.build(shape, classes)
     except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
         raise FedscopeError(
@@ -187,8 +188,23 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
     """
     if not isinstance(architecture, Factory | OwnModel):
         _refuse_too_large(architecture, shape, classes)
-    with seeded(int(generator(seed, "model").integers(0, 2**63 - 1))):
+    with seeded(int(generator(seed, "model").integers(0, 2**63 - 1))), _default_dtype(architecture):
         return architecture.build(shape, classes)
+
+
+@contextmanager
+def _default_dtype(architecture: Architecture) -> Iterator[None]:
+    """Have fedscope's own architectures in float32, whatever ``torch.set_default_dtype`` says: another program that
+    asks the run does not know. Code of the user's own is run as its program has set torch up."""
+    before = torch.get_default_dtype()
+    if before == torch.float32 or isinstance(architecture, Factory | OwnModel):
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, Sequence[int]]) -> int:

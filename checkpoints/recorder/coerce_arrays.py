@@ -18,12 +18,14 @@ import numpy as np
 
 from ..io.array_digest import ARRAYS
 from ..io.errors import FedscopeError, list_few
+from ..io.torch_state import callers_device
 from ..io.warn_user import warn_user
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
 
+@callers_device()
 def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     """Read data in any of these forms: the arrays by name, of the types that they have.
 

@@ -14,6 +14,7 @@ import numpy as np
 from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line, quoted
+from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
@@ -128,6 +129,7 @@ def train(
     return train_with(config_with(config, settings), out, options)
 
 
+@own_torch_state()
 def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     """As :func:`train`, with its options as one value."""
     out = Path(out)
@@ -304,6 +306,7 @@ def resume(
     return resume_with(path, options)
 
 
+@own_torch_state()
 def resume_with(path: Path | str, options: TrainOptions) -> Run:
     """As :func:`resume`, with its options as one value."""
     run = Run.open(path)
