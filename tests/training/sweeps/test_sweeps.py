@@ -401,7 +401,7 @@ def test_a_beginning_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_train_one_sweep(tmp_path: Path) -> None:
-    with WriterLock(tmp_path), pytest.raises(FedscopeError, match="is being written by process"):
+    with WriterLock(tmp_path), pytest.raises(FedscopeError, match="is being written by this program itself"):
         train_plan(plan_of("method=fma"), tmp_path)
 
 
