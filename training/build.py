@@ -310,8 +310,8 @@ def data_of(run: Run, task: Task | None = None, given: Any = None) -> Dataset:
     # a run's files never say what code is run
     if given is None and not isinstance(name, OwnCode) and is_own_data(name):
         raise FedscopeError(
-            f"{run.path}: its data {name} come from your own code, which is never loaded from a run; "
-            f"give --data, or to train or replay --code {quoted(f'data={name}')}"
+            f"{run.path}: its data {name} come from your own code, which is never loaded from a run; give --data"
+            + ("" if name.startswith("python:") else f", or to train or replay --code {quoted(f'data={name}')}")
         )
     if given is None and not isinstance(name, OwnCode) and is_gone(name):
         raise FedscopeError(

@@ -35,7 +35,7 @@ from .train import made_with, refuse_until, resolve_device, run_rounds
 from .verify_run import refuse_damaged
 
 
-@speak_keywords
+@partial(speak_keywords, called={"set": "changes"})
 def branch(
     run: Run,
     round: int,

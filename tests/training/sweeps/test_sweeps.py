@@ -367,7 +367,10 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
-        (["method=fma,fedprox"], "holds another sweep, without fedprox; give another --out, or --resume"),
+        (
+            ["method=fma,fedprox"],
+            "holds another sweep, without fedprox; give another --out, or fedscope sweep",
+        ),
         (["method=fma"], "holds another sweep, with ima; give another --out"),
         (["method=fma,ima", "run.rounds=2"], None),
     ],
