@@ -10,6 +10,7 @@ import click
 from ..analysis.runs import METRICS, other_rounds
 from ..checkpoints import real_path
 from ..checkpoints.io.errors import list_few, spans
+from ..results.labels import LABEL, name_of_run
 
 #: settings that change when another one does, and say nothing besides it
 FOLLOWS = {
@@ -156,6 +157,8 @@ def _run(kept: Any, asked: Any) -> str:
     for before, now in zip(there, here, strict=True):
         if before.get("created") != now.get("created"):
             return f"{before['path']} before it was made again"
+        if before.get(LABEL) != now.get(LABEL):
+            return f"{before['path']} as {name_of_run(before)!r}"
         if before.get("rounds") != now.get("rounds"):
             return f"{before['path']} up to round {before.get('rounds')}"
         if again := other_rounds(before, now):

@@ -15,6 +15,7 @@ from typing import Any
 
 from .checkpoints import FedscopeError
 from .checkpoints.io.keywords import speak_keywords
+from .checkpoints.io.torch_state import own_torch_state
 from .training.method_checks.outcome import Line as Line
 from .training.method_checks.report import MethodReport as MethodReport
 
@@ -22,6 +23,7 @@ __all__ = ["Line", "MethodReport", "check_method"]
 
 
 @speak_keywords
+@own_torch_state()
 def check_method(
     method: Any,
     *,

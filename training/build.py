@@ -3,7 +3,8 @@ of the module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
@@ -148,7 +149,7 @@ def without_numbers(architecture: Architecture, shape: tuple[int, ...], classes:
         FedscopeError: what the architecture refuses; sizes beyond what a tensor can have.
     """
     try:
-        with forked(), torch.device("meta"):
+        with forked(), torch.device("meta"), _default_dtype(architecture):
             return architecture.build(shape, classes)
     except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
         raise FedscopeError(
@@ -188,8 +189,23 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
     """
     if not isinstance(architecture, Factory | OwnModel):
         _refuse_too_large(architecture, shape, classes)
-    with seeded(int(generator(seed, "model").integers(0, 2**63 - 1))):
+    with seeded(int(generator(seed, "model").integers(0, 2**63 - 1))), _default_dtype(architecture):
         return architecture.build(shape, classes)
+
+
+@contextmanager
+def _default_dtype(architecture: Architecture) -> Iterator[None]:
+    """Have fedscope's own architectures in float32, whatever ``torch.set_default_dtype`` says: another program that
+    asks the run does not know. Code of the user's own is run as its program has set torch up."""
+    before = torch.get_default_dtype()
+    if before == torch.float32 or isinstance(architecture, Factory | OwnModel):
+        yield
+        return
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, Sequence[int]]) -> int:
@@ -295,8 +311,8 @@ def data_of(run: Run, task: Task | None = None, given: Any = None) -> Dataset:
     # a run's files never say what code is run
     if given is None and not isinstance(name, OwnCode) and is_own_data(name):
         raise FedscopeError(
-            f"{run.path}: its data {name} come from your own code, which is never loaded from a run; "
-            f"give --data, or to train or replay --code {quoted(f'data={name}')}"
+            f"{run.path}: its data {name} come from your own code, which is never loaded from a run; give --data"
+            + ("" if name.startswith("python:") else f", or to train or replay --code {quoted(f'data={name}')}")
         )
     if given is None and not isinstance(name, OwnCode) and is_gone(name):
         raise FedscopeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import secrets
 import stat
@@ -112,10 +113,18 @@ def disk_is_full(error: BaseException) -> bool:
 
 #: the remedy where another process is writing what a command would make
 OTHER_OUT = "wait until it ends or stop it, or give another --out"
+#: the same where this process is, which only a program of the user's own can be: a cell of a notebook that runs again
+STILL_OPEN = (
+    "is being written by this program itself: close the recorder that is still open there, as recorder.close(), or "
+    "wait for the thread that writes it"
+)
+#: seconds that the last round of a recorder which was dropped may take
+_LAST = 0.5
 
 
 class WriterLock:
-    """The right to write a run: one process at a time, given back when it ends in whatever way.
+    """The right to write a run: one process at a time, given back when it ends in whatever way, and when nobody has
+    the lock any more.
 
     A ``flock`` on ``RUN/.writer``, which holds the writer's process number. It is not inherited: neither by programs
     that the writer starts nor by its forks, so a killed writer leaves no lock behind. Where the file system has no
@@ -125,7 +134,8 @@ class WriterLock:
         remedy: for the sentence, where waiting for the other writer is enough.
 
     Raises:
-        FedscopeError: another writer has it; names the process. Something else than a file lies in the lock's place.
+        FedscopeError: another writer has it: names the process, or says that it is this one. Something else
+            than a file lies in the lock's place.
     """
 
     def __init__(self, path: Path | str, remedy: str = OTHER_OUT) -> None:
@@ -136,27 +146,61 @@ class WriterLock:
 
         def forget() -> None:
             lock = mine()
-            if lock is not None and lock._held is not None:
-                lock._held.forget()
-                lock._held = None
+            if lock is not None and (held := lock._given_up()) is not None:
+                held.forget()
 
         os.register_at_fork(after_in_child=forget)
 
     def _take(self) -> None:
+        lies = self.path / LOCK_NAME, "the lock of a writer"
         try:
-            held = hold(self.path / LOCK_NAME, "the lock of a writer")
+            held = hold(*lies)
         except HeldError as other:
-            raise FedscopeError(f"{self.path} is being written by {other.by}; {other.remedy or self._remedy}") from None
+            if any(lock._is_of(self.path) for lock in tuple(_HELD)):
+                held = self._hold_again(*lies)
+            else:
+                raise FedscopeError(
+                    f"{self.path} is being written by {other.by}; {other.remedy or self._remedy}"
+                ) from None
         self._held = held
+        _HELD.add(self)
+        self._dropped = weakref.finalize(self, held.release)
+        self._dropped.atexit = False  # the lock ends with the process
         with suppress(OSError):  # on a full disk the next one is told of no process
             os.ftruncate(held.descriptor, 0)
             os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)
 
+    def _hold_again(self, lies: Path, what: str) -> HeldLock:
+        """Take the right from this process itself: a recorder that nobody has any more may still write its last round.
+
+        Raises:
+            FedscopeError: somebody has it, or that takes longer.
+        """
+        gc.collect()
+        try:
+            return hold(lies, what, wait=_LAST)
+        except HeldError:
+            raise FedscopeError(f"{self.path} {STILL_OPEN}") from None
+
     def release(self) -> None:
         """Give it back; a second time does nothing."""
-        if self._held is not None:
-            self._held.release()
-            self._held = None
+        if (held := self._given_up()) is not None:
+            held.release()
+
+    def _given_up(self) -> HeldLock | None:
+        """Return what is held, which this object has no more."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._dropped.detach()
+            _HELD.discard(self)
+        return held
+
+    def _is_of(self, folder: Path) -> bool:
+        """Whether this lock is held, on a folder."""
+        try:
+            return self._held is not None and self.path.samefile(folder)
+        except OSError:  # one of them is gone
+            return False
 
     @contextmanager
     def lent(self) -> Iterator[None]:
@@ -173,3 +217,7 @@ class WriterLock:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+#: the locks that this process holds
+_HELD: weakref.WeakSet[WriterLock] = weakref.WeakSet()

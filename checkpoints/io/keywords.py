@@ -53,6 +53,10 @@ _SHOWN = 60
 _TRUTHS = frozenset({"accept_data", "standardise"})
 
 
+#: flags of KEY=VALUE that are dictionaries in Python, and what begins a value of theirs that is one of Python's
+_NESTED, _TOLD = frozenset({"code", "set"}), {"true": "True", "false": "False"}
+
+
 class Called(str):
     """The keyword of a flag that has another name: of ``--out`` it may be ``path``."""
 
@@ -85,6 +89,8 @@ def speak_keywords(
             known.update({flag: Called(keyword) for flag, keyword in (called or {}).items()})
             parameters.update(_parameters_of(function, more or {}))
             known.update({name: one.default for name, one in parameters.items()})
+            if "settings" in parameters:
+                known.setdefault("set", Called("settings"))
         with ordinary_tensors(), speaking(known):
             _refuse_unnamed(function, parameters, args)
             take = partial(_take, typed=typed)
@@ -135,6 +141,8 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
     'train it: fedscope train --data digits; or data=NAME (data=NAME)'
     >>> with_keywords("if you know it, give --code server=fedx:FedX", {"code": None})
     "if you know it, give code={'server': 'fedx:FedX'}"
+    >>> with_keywords("give --set client.mu=0 --set server.name=sgd", {"set": Called("config")})
+    "give config={'client': {'mu': 0}, 'server': {'name': 'sgd'}}"
     >>> print(with_keywords("give --model 'my nets.py:Net(3)', as in: fedscope cka 'a, b' --model NAME", known))
     give model='my nets.py:Net(3)', as in: fedscope cka 'a, b' --model NAME
     """
@@ -147,6 +155,8 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
         if not all(_keyword(one["flag"], known) for one in flags):
             return group[0]
         if len(flags) > len(names) == 1 and all(one["value"] for one in flags):  # one flag, given several times
+            if flags[0]["flag"] in _NESTED:
+                return f"{names.pop()}={_nested([one['value'] for one in flags])}"
             return f"{names.pop()}=[{', '.join(_written(one['value']) for one in flags)}]"
         return _FLAG.sub(of_flag, group[0])
 
@@ -160,9 +170,10 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
             return f"{name}{behind}"
         if value is None or _OTHERS.fullmatch(value):
             return f"{name}={behind}"
-        kind, equals, own = _unquoted(value).partition("=")
-        if name == "code" and equals:  # several, by kind
-            return f"{name}={{{kind!r}: {own!r}}}"
+        if found["flag"] == "set" and "=" not in value:  # the setting's name alone
+            return value
+        if found["flag"] in _NESTED and "=" in value:
+            return f"{name}={_nested([value])}"
         return f"{name}={_written(value)}"
 
     def once(said: re.Match[str]) -> str:
@@ -182,6 +193,21 @@ def _keyword(flag: str, known: Mapping[str, Any]) -> tuple[str, Any] | None:
             return one, True if isinstance(known[one], bool) or one in _TRUTHS else None
     positive = name.removeprefix("no_")
     return (positive, False) if positive != name and positive in known else None
+
+
+def _nested(given: Sequence[str]) -> str:
+    """``client.mu=0`` as ``{'client': {'mu': 0}}``, and ``server=fedx:FedX`` as ``{'server': 'fedx:FedX'}``; several in
+    one."""
+    items, tables = list[str](), dict[str, list[str]]()
+    for one in given:
+        place, _, value = _unquoted(one).partition("=")
+        section, dot, key = place.partition(".")
+        if dot:
+            tables.setdefault(section, []).append(f"{key!r}: {_TOLD.get(value) or _written(value)}")
+        else:
+            items.append(f"{section!r}: {value!r}")
+    items += [f"{section!r}: {{{', '.join(own)}}}" for section, own in tables.items()]
+    return f"{{{', '.join(items)}}}"
 
 
 def _unquoted(value: str) -> str:

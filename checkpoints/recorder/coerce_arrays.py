@@ -19,12 +19,14 @@ import numpy as np
 from ..io.array_digest import ARRAYS
 from ..io.errors import FedscopeError, list_few
 from ..io.random_streams import undrawn
+from ..io.torch_state import callers_device
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
 from .loaders import drawn_through, is_loader, say_chance, say_left_out
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
 
+@callers_device()
 def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     """Read data in any of these forms: the arrays by name, of the types that they have. Random numbers that are drawn
     by that are put back: the program goes on as if nothing had been read.

@@ -15,6 +15,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
 from ..checkpoints.io.inference_mode import ordinary_tensors
 from ..checkpoints.io.keywords import speak_keywords
+from ..checkpoints.io.torch_state import own_torch_state
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
 from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
@@ -170,6 +171,7 @@ class PreparedAnalysis(Generic[A]):
         return replace(self, join=join)
 
     @ordinary_tensors()
+    @own_torch_state()
     def answer(self, work: Execution | None = None) -> A:
         """Compute it. With ``Execution(keep=PATH)`` the same question goes on from what an interrupted one had
         finished; of several computations each keeps its own, ``PATH.1``, ...
@@ -233,6 +235,7 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
     first = next(iter(inspect.signature(prepare).parameters), "")
 
     @wraps(prepare)
+    @own_torch_state()
     def checked(*args: P.args, **settings: P.kwargs) -> PreparedAnalysis[A]:
         values, given, labels = take_labels(first, args, settings)
         what = values[0] if values else given.get(first)

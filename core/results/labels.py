@@ -26,6 +26,8 @@ _BY_RUN, _BEGUN = (
     frozenset({"averages", "measured", "paces"}),
     frozenset({"source", "left_out", "notes", "adapter_runs"}),
 )
+#: in provenance what a run is called, where that is not its folder's name
+LABEL = "label"
 #: what stands between the two names of a pair, and between those of runs that are taken together
 _BETWEEN, _TOGETHER = " - ", ", "
 
@@ -212,8 +214,21 @@ def _is_collection(value: Any) -> bool:
 
 
 def _runs_of(attrs: Mapping[str, Any]) -> Iterator[str]:
-    for one in _about_runs(attrs):
-        yield PurePath(str(one["path"])).name
+    yield from map(name_of_run, _about_runs(attrs))
+
+
+def name_of_run(said: Any) -> str:
+    """Return what a run is called in a result: its label, or the name of its folder.
+
+    Args:
+        said: what provenance says of it.
+
+    >>> name_of_run({"path": "runs/fma"}), name_of_run({"path": "runs/fma", "label": "FedAvg"}), name_of_run(None)
+    ('fma', 'FedAvg', '')
+    """
+    if not isinstance(said, Mapping) or "path" not in said:
+        return ""
+    return str(said.get(LABEL) or PurePath(str(said["path"])).name)
 
 
 def _about_runs(attrs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -223,13 +238,9 @@ def _about_runs(attrs: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _attrs(attrs: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str, Any]:
-    """Provenance in which a run's folder ends with its label, for what takes the run's name from there, and in which
-    what is told of a run is told of its label."""
-    made = []
-    for one in _about_runs(attrs):
-        path = PurePath(str(one["path"]))
-        label = labels.get(path.name, path.name).replace("/", "\N{FRACTION SLASH}")  # a path's last part
-        made.append({**one, "path": str(path.with_name(label))})
+    """Provenance in which a run has its label beside its folder, which stays, and in which what is told of a run is
+    told of its label."""
+    made = [_labelled(one, labels) for one in _about_runs(attrs)]
     told: dict[str, Any] = {}
     for name in _BY_RUN & attrs.keys():
         if isinstance(attrs[name], Mapping):
@@ -242,6 +253,14 @@ def _attrs(attrs: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str, 
     if made != _about_runs(attrs):
         told["run"] = made if isinstance(attrs["run"], list) else made[0]
     return attrs if all(attrs[name] == value for name, value in told.items()) else {**attrs, **told}
+
+
+def _labelled(said: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str, Any]:
+    """What is said of a run that has another label; without one where it is the folder's name again."""
+    name = name_of_run(said)
+    plain = {key: value for key, value in said.items() if key != LABEL}
+    label = labels.get(name, name)
+    return plain if label == name_of_run(plain) else {**plain, LABEL: label}
 
 
 def begun_with(text: str, labels: Mapping[str, str]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .labels import name_of_run
 
 
 class LayerCells:
@@ -18,8 +19,7 @@ class LayerCells:
     @property
     def run(self) -> str:
         """The run's name, "" where it is not known."""
-        known = self.attrs.get("run")
-        return Path(known["path"]).name if isinstance(known, dict) else ""
+        return name_of_run(self.attrs.get("run"))
 
     @property
     def rounds(self) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_errors
 from ...results import ArrayResult, Collection, Serializable, along, pad_cohorts
 from ...results.arrays import Variable
+from ...results.labels import name_of_run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -110,8 +110,7 @@ class ClientCKA(ArrayResult):
     def run(self) -> str:
         """The run's name, "" where it is not known."""
         known = self.attrs.get("run")
-        path = known[0]["path"] if isinstance(known, list) and known else ""
-        return Path(path).name
+        return name_of_run(known[0]) if isinstance(known, list) and known else ""
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``round``, ``client`` and ``client2``, padded to the largest cohort: ids with -1, numbers with

@@ -23,7 +23,7 @@ from .result import ClientData
 
 if TYPE_CHECKING:
     from ...checkpoints import Partition
-    from ...training import Dataset
+    from ...training import Config, Dataset
     from ...training.config.config import DataConfig
 
 #: images have so many channels
@@ -34,8 +34,9 @@ _ROUNDING = 1e-3
 
 @analysis
 def data(
-    federation: Run | str | Path | Mapping[str, Mapping[str, Any]] | None = None,
+    federation: Run | str | Path | Config | Mapping[str, Mapping[str, Any]] | None = None,
     *,
+    data: Any = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     shown: int = 3,
     samples: int = 8,
@@ -43,9 +44,10 @@ def data(
     """Show a federation before anything is trained: who holds how many samples of which class and domain.
 
     Args:
-        federation: a recorded run, or a configuration: a ``.toml`` file, or its tables, as in
-            ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``, and all else that
+        federation: a recorded run, or a configuration: a :class:`fedscope.Config`, a ``.toml`` file, or its tables, as
+            in ``{"data": {"name": "digits", "partition": "shards:2", "clients": 20}}``, and all else that
             :func:`fedscope.train` takes; the defaults of ``train`` where nothing is given.
+        data: the data, for ``settings={"data": ...}``.
         settings: tables laid over a configuration. Of a run its data alone, where they lie elsewhere now, or are your
             own code, as ``{"data": load}``, because no run says which code is run.
         shown: of how many clients a few samples are shown, the first, the last and those between.
@@ -61,9 +63,10 @@ def data(
     """
     at_least("shown", shown, 1)
     at_least("samples", samples, 1)
+    settings = _with_data(settings or {}, data)
     run, given = _run(federation), None
     if run is not None and settings and (own := _data_alone(settings)) is not None:
-        settings = None  # compared with what the run saw
+        settings = {}  # compared with what the run saw
         if isinstance(own, OwnCode) and not is_recorded(run):
             from ...training.user_code.kept_source import playing
 
@@ -72,7 +75,7 @@ def data(
             given = own
     if run is not None and settings:
         raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave its other settings out")
-    tables = {} if run is not None else _tables(federation, settings or {})
+    tables = {} if run is not None else _tables(federation, settings)
     told: Mapping[str, Any] = _told(run) if run is not None else tables.get("data", {})
 
     def prepare() -> SettingsAndCompute[ClientData]:
@@ -96,6 +99,20 @@ def data(
     words = re.sub(r"[^\w.]+", "-", str(told.get("partition", "shards:2")))  # dirichlet-0.3
     folder = run.path / "figures" if run is not None else Path("figures")
     return single_result(ClientData, folder, f"data-{name}-{words}", prepare)
+
+
+def _with_data(settings: Mapping[str, Any], data: Any) -> Mapping[str, Any]:
+    """Return settings with the data in their table, whether they stand beside the settings or in its place.
+
+    Raises:
+        FedscopeError: both.
+    """
+    table = settings.get("data", {})
+    if data is None:
+        return {**settings, "data": {"name": table}} if isinstance(table, str) else settings
+    if not isinstance(table, Mapping) or "name" in table:
+        raise FedscopeError("data are given twice, as data= and in settings=; leave one of them out")
+    return {**settings, "data": {**table, "name": data}}
 
 
 def _run(federation: Any) -> Run | None:
@@ -168,9 +185,11 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
 
         stored: Mapping[str, Mapping[str, Any]] = read_toml(Path(federation))
     else:
+        from ...training.config.config import Config
         from ...training.config.from_python import nested_tables
 
-        stored = nested_tables({} if federation is None else federation)
+        config = isinstance(federation, Config)
+        stored = federation.asked() if config else nested_tables({} if federation is None else federation)
     given = handed_tables(settings)
     return {**stored, **{name: {**stored.get(name, {}), **table} for name, table in given.items()}}
 

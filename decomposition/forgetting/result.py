@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ...results import ArrayResult, Serializable, along, pad_cohorts
 from ...results.arrays import Variable
+from ...results.labels import name_of_run
 from ..draws.divergence import diverged_words
 
 Array = npt.NDArray[np.float64]
@@ -160,7 +160,7 @@ class Forgetting(ArrayResult):
     @property
     def run(self) -> str:
         """The run's name, "" where it is not known."""
-        return Path(self.attrs.get("run", {}).get("path", "")).name
+        return name_of_run(self.attrs.get("run"))
 
     def summary(self) -> str:
         """Every round in words: what clients gain, what they lose, and what they forget."""

@@ -13,6 +13,7 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.models.stored_models import StoredModels
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of, number, optional_bool
+from ...results.labels import name_of_run
 from ...results.tables import add_suffix, optional_int
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Reaggregation(TableResult):
 
     def rows(self) -> list[Any]:
         """BASE.reaggregate.csv: a row a model; BASE.clients.csv, where clients keep layers: a row a client."""
-        about = [Path(self.attrs["run"]["path"]).name, self.attrs["round"]]
+        about = [name_of_run(self.attrs["run"]), self.attrs["round"]]
         where = [self.attrs["split"], self.attrs["samples"]]
         models = ([*about, *astuple(row)[:3], *where, *astuple(row)[3:]] for row in self.measured)
         return [models, [(*about, *astuple(row)) for row in self.by_client] or None]
@@ -194,7 +195,7 @@ class Reaggregation(TableResult):
         attrs = self.attrs
         wide = max(len("model"), *(len(row.model) for row in self.measured))
         lines = [
-            f"{Path(attrs['run']['path']).name}@{attrs['round']}, {attrs['split']} data, {attrs['samples']:,} samples",
+            f"{name_of_run(attrs['run'])}@{attrs['round']}, {attrs['split']} data, {attrs['samples']:,} samples",
             f"  {'model':{wide}}  {'loss':>8}  {'error':>7}  L2 from recorded",
         ]
         for row in self.measured:

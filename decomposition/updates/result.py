@@ -20,6 +20,7 @@ from ...plotting.style import describe_errors
 from ...results import ArrayResult, Collection, along, pad_cohorts
 from ...results.arrays import Variable
 from ...results.csv_cells import cell
+from ...results.labels import name_of_run
 from ...results.tables import add_suffix, write_csv
 from .angles import RoundUpdates
 
@@ -72,8 +73,7 @@ class ClientUpdates(ArrayResult):
     @property
     def run(self) -> str:
         """The run's name, "" where it is not known."""
-        known = self.attrs.get("run")
-        return Path(known["path"]).name if isinstance(known, dict) else ""
+        return name_of_run(self.attrs.get("run"))
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``round``, ``client`` and ``client2``, padded to the largest cohort: ids with -1, numbers with

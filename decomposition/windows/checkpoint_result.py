@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of
+from ...results.labels import name_of_run
 
 #: what the newest checkpoint alone is called where weightings stand
 NEWEST = "newest"
@@ -73,7 +74,7 @@ class CheckpointWindows(TableResult):
     def _of(self) -> str:
         """The name of the run, or of the folder of files."""
         run = self.attrs.get("run")
-        return Path(run["path"] if isinstance(run, dict) else self.attrs.get("folder", "")).name
+        return name_of_run(run) if isinstance(run, dict) else Path(self.attrs.get("folder", "")).name
 
     @property
     def newest(self) -> CheckpointMean:

@@ -15,6 +15,8 @@ from .config import SECTIONS, Config, merge, methods_in
 from .setting_names import KEYWORDS, OF_SECTIONS
 
 METHOD = "method"
+#: single settings: the keywords of ``train`` and ``sweep`` that their signatures do not name
+SINGLE = (METHOD, *KINDS, *KEYWORDS)
 
 
 def config_from(given: Config | Mapping[str, Any]) -> Config:
@@ -146,8 +148,7 @@ def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) 
     given = {name: value for name, value in keywords.items() if value is not None}
     for name in given:
         if name not in (*KEYWORDS, *KINDS):
-            known = (METHOD, *KINDS, *KEYWORDS)
-            raise FedscopeError(f"{name}= is no setting{nearest(name, known)}; it takes {', '.join(known)}")
+            raise FedscopeError(f"{name}= is no setting{nearest(name, SINGLE)}; it takes {', '.join(SINGLE)}")
     own = given_keywords({name: given.pop(name) for name in tuple(given) if name in KINDS})
     listed = getattr(getattr(own.get("data", {}).get("partition"), "thing", None), "parts", None)
     if listed is not None and clients is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import quoted
 from ..import_string import describe_error
 from ..settings.own_code import OwnCode
@@ -69,15 +70,22 @@ class Listed:
 
     @classmethod
     def of(cls, given: Any, place: str) -> Self:
-        """Take a list of index arrays.
+        """Take a list of index arrays, an array of them [clients, n], or a dictionary of them by the client's number.
 
         Raises:
-            FedscopeError: something else.
+            FedscopeError: something else; numbers of clients that are not 0, 1, ....
+
+        >>> [part.tolist() for part in Listed.of({1: [3], 0: [0, 2]}, "partition=").parts]
+        [[0, 2], [3]]
         """
+        if isinstance(given, Mapping) and given:
+            given = _by_number(given, place)
+        elif isinstance(given, Iterator) or getattr(given, "ndim", 0) == 2:
+            given = list(given)
         if isinstance(given, str) or not isinstance(given, Sequence) or not len(given):
             raise FedscopeError(
                 f"{place} is {type(given).__name__}, not a partition; give a name, a function (labels, clients, "
-                "random), or a list of index arrays, one a client"
+                "random), or index arrays, one a client: a list, or a dictionary by the client's number"
             )
         return cls(tuple(np.asarray(part) for part in given))
 
@@ -96,6 +104,23 @@ class Listed:
                 f"partition= lists {len(self.parts)} clients, and data.clients = {clients}; leave data.clients out"
             )
         return list(self.parts)
+
+
+def _by_number(given: Mapping[Any, Any], place: str) -> list[Any]:
+    """Return what is given by the client's number, in their order.
+
+    Raises:
+        FedscopeError: other numbers than 0, 1, ..., as a run counts clients.
+    """
+    count = len(given)
+    parts = {k: part for k, part in given.items() if isinstance(k, int | np.integer) and not isinstance(k, bool)}
+    if sorted(parts) != list(range(count)):
+        others = [str(k) if k in parts else repr(k) for k in given if k not in parts or not 0 <= k < count]
+        raise FedscopeError(
+            f"{place} has rows of the clients {list_few(others)}, but of {count} clients the numbers are 0 to "
+            f"{count - 1}; give these as the keys, or a list"
+        )
+    return [parts[k] for k in range(count)]
 
 
 class UngivenPartition(Partitioner):

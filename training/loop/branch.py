@@ -10,6 +10,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
+from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
@@ -34,7 +35,7 @@ from .train import made_with, refuse_until, resolve_device, run_rounds
 from .verify_run import refuse_damaged
 
 
-@speak_keywords
+@partial(speak_keywords, called={"set": "changes"})
 def branch(
     run: Run,
     round: int,
@@ -87,6 +88,7 @@ def branch(
     return branch_with(run, round, handed_tables(changes), out, options)
 
 
+@own_torch_state()
 def branch_with(
     run: Run, round: int, changes: Mapping[str, Mapping[str, Any]], out: Path | str, options: TrainOptions
 ) -> Run:

@@ -15,6 +15,7 @@ from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights, has_no_server
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.runs.measured_numbers import (
     NAME,
     REPLACES,
@@ -101,6 +102,7 @@ def measure(
         raise FedscopeError(error.as_call("measure", [run], measured)) from None
 
 
+@own_torch_state()
 def measure_run(
     run: Run,
     source: EvaluationConfig,

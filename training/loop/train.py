@@ -13,7 +13,8 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
-from ...checkpoints.io.shell_words import command_line, quoted
+from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
@@ -32,7 +33,7 @@ from ..build import (
     split_dataset,
 )
 from ..config.config import Config
-from ..config.from_python import config_with
+from ..config.from_python import SINGLE, config_with
 from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
@@ -62,7 +63,7 @@ from .uncounted_clients import warn_of_uncounted
 from .verify_run import refuse_contradictions, refuse_damaged
 
 
-@speak_keywords
+@partial(speak_keywords, more=dict.fromkeys(SINGLE, "Any"), called={"set": "config"})
 def train(
     config: Config | Mapping[str, Any] | None = None,
     out: Path | str | None = None,
@@ -87,7 +88,8 @@ def train(
             ``batch``, ``lr``, ``seed`` and ``device``; and ``client``, ``server``, ``average``, ``model``, ``data``,
             ``partition`` and ``optimiser``, each a name or the thing itself: ``server=FedX(beta=0.9)``, a class or a
             function that makes a ``torch.nn.Module``, ``torch.optim.Adam``, arrays ``(x, y)`` of which a fifth is set
-            aside for tests, or ``((x, y), (x_test, y_test))``, a list of index arrays, one a client.
+            aside for tests, or ``((x, y), (x_test, y_test))``, or the path of a file; index arrays, one a client, as a
+            list or by the client's number.
         force: replace an existing run, and train although the disk is too small for what will be recorded.
         keep_going: go on when a client's loss is no longer a number.
         workers: worker threads, one a core by default; the results do not depend on it.
@@ -129,6 +131,7 @@ def train(
     return train_with(config_with(config, settings), out, options)
 
 
+@own_torch_state()
 def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     """As :func:`train`, with its options as one value."""
     out = Path(out)
@@ -306,6 +309,7 @@ def resume(
     return resume_with(path, options)
 
 
+@own_torch_state()
 def resume_with(path: Path | str, options: TrainOptions) -> Run:
     """As :func:`resume`, with its options as one value."""
     run = Run.open(path)
@@ -453,7 +457,8 @@ def refuse_divergence(
     if lost:
         whose = f"client {lost[0]}" if len(lost) == 1 else f"clients {', '.join(map(str, lost[:5]))}"
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        on = command_line("train", "--resume", run, "--keep-going")
         raise FedscopeError(
             f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
-            f"recorded in {run}; use a smaller --lr" + ("" if over else f", or --resume {quoted(run)} --keep-going")
+            f"recorded in {run}; use a smaller --lr" + ("" if over else f", or {on}")
         )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
-from ...checkpoints.io.shell_words import quoted
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import lost_link
 from ..config.config import Config, merge
-from ..config.from_python import tables_of_keywords
+from ..config.from_python import SINGLE, tables_of_keywords
 from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
@@ -80,7 +80,7 @@ class Sweep:
         return tuple(run.name for run in self.plan.runs if run.name not in self._complete)
 
 
-@speak_keywords
+@partial(speak_keywords, more=dict.fromkeys(SINGLE, "Any"))
 def sweep(
     axes: Mapping[str, Sequence[Any]] | Sequence[Sequence[Cell]] = (),
     *,
@@ -219,7 +219,8 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
     if (out / FILE).exists():
         there = read_plan(out)
         if other := describe_difference(there, plan):
-            raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or --resume {quoted(out)}")
+            again = command_line("sweep", "--resume", out)
+            raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or {again}")
         given = {name: code for run in plan.runs for name, code in code_in(run.tables).items()}
         return with_given_code(there, given) if given else there
     if out.exists() and not out.is_dir():

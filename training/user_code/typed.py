@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike, fspath
 from types import MappingProxyType
 from typing import Any
 
@@ -100,7 +101,9 @@ def handed_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
         as_object = kind is not None and not isinstance(table, Mapping | str)
         made[section] = {kind.key: table} if kind is not None and as_object else table
     for kind, value in named_in(made):
-        if not isinstance(value, str):
+        if kind.name == "data" and isinstance(value, PathLike):  # a file's name, as its text is
+            made[kind.section] = {**made[kind.section], kind.key: fspath(value)}
+        elif not isinstance(value, str):
             made[kind.section] = dict(made[kind.section])
             _put(made, kind, handed_code(kind, value, f"{kind.name}="))
     return made
@@ -112,6 +115,10 @@ def given_keywords(keywords: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     Raises:
         FedscopeError: what both others refuse.
     """
+    keywords = {
+        name: fspath(value) if name == "data" and isinstance(value, PathLike) else value
+        for name, value in keywords.items()
+    }
     texts = {name: value for name, value in keywords.items() if isinstance(value, str)}
     tables: dict[str, dict[str, Any]] = {}
     for name, value in texts.items():

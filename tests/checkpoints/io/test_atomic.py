@@ -25,6 +25,7 @@ from fedscope.checkpoints import (
     WriterLock,
     write_durably,
 )
+from fedscope.checkpoints.io import atomic
 from fedscope.checkpoints.io import hdf5 as hdf5_files
 
 WRITER = """
@@ -134,12 +135,15 @@ def test_an_error_names_the_file_that_was_asked_for(tmp_path, monkeypatch):
     assert (refused.value.filename, refused.value.filename2) == (str(tmp_path / "a"), None)
 
 
-def test_a_second_writer_is_refused_by_name(tmp_path):
-    with (
-        WriterLock(tmp_path),
-        pytest.raises(FedscopeError, match=rf"is being written by process {os.getpid()}; wait until it ends or stop"),
-    ):
-        WriterLock(tmp_path)
+def test_a_second_writer_is_refused_by_name(tmp_path, monkeypatch):
+    with WriterLock(tmp_path):
+        with pytest.raises(FedscopeError, match="is being written by this program itself: close the recorder"):
+            WriterLock(tmp_path)
+        with monkeypatch.context() as other:
+            other.setattr(atomic, "_HELD", frozenset())  # as of another process
+            named = rf"is being written by process {os.getpid()}; wait until it ends or stop"
+            with pytest.raises(FedscopeError, match=named):
+                WriterLock(tmp_path)
     WriterLock(tmp_path).release()
 
 
@@ -150,7 +154,7 @@ def test_a_writer_of_a_run_refuses_a_second_and_a_replacement(tmp_path):
             lambda: RunWriter.open(tmp_path / "ima"),
             lambda: RunWriter.create(tmp_path / "ima", info, {}, None, force=True),
         ):
-            with pytest.raises(FedscopeError, match=r"ima is being written by process"):
+            with pytest.raises(FedscopeError, match=r"ima is being written by this program itself"):
                 second()
     RunWriter.open(tmp_path / "ima").close()
 

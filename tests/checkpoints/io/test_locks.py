@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Run, RunWriter, TensorEntry, WriterLock
-from fedscope.checkpoints.io import locks
+from fedscope.checkpoints.io import atomic, locks
 from fedscope.checkpoints.io.locks import NO_LOCKS
 from fedscope.checkpoints.io.processes import Process, start_ticks
 from fedscope.results.resume import lock_result
@@ -80,7 +80,11 @@ def test_without_locks_a_file_keeps_others_away_and_is_gone_at_the_end(
         f"{tmp_path / LOCK} says so); wait until it ends or stop it, or, if it does not run any more, remove "
         f"{tmp_path / LOCK}"
     )
-    with pytest.raises(FedscopeError, match=f"^{re.escape(by)}$"):
+    with monkeypatch.context() as other:
+        other.setattr(atomic, "_HELD", frozenset())  # as of another process
+        with pytest.raises(FedscopeError, match=f"^{re.escape(by)}$"):
+            WriterLock(tmp_path)
+    with pytest.raises(FedscopeError, match="is being written by this program itself"):
         WriterLock(tmp_path)
     lock.release()
     lock.release()

@@ -440,7 +440,7 @@ def test_a_recording_that_is_refused_leaves_the_former_one(
             former.flush()
             with pytest.raises(FedscopeError, match=message):
                 fedscope.record(strategy, tmp_path / name, **about)
-            with pytest.raises(FedscopeError, match="is being written by process"):
+            with pytest.raises(FedscopeError, match="is being written by this program itself"):
                 fedscope.Recorder(tmp_path / "run", resume=True)
             assert strategy.recorder is former
         return cohort(number)

@@ -605,7 +605,7 @@ def test_what_cannot_be_recorded_is_named_and_leaves_the_run_as_it_was(
 
 def test_one_recorder_a_folder_and_nothing_is_overwritten(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run") as recorder:
-        with pytest.raises(FedscopeError, match="is being written by process"):
+        with pytest.raises(FedscopeError, match="is being written by this program itself"):
             Recorder(tmp_path / "run")
         recorder.round(clients=[model(0)])
     with pytest.raises(

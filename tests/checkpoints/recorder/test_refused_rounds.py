@@ -310,7 +310,7 @@ def test_a_refused_first_round_leaves_what_was_there(change: str, tmp_path: Path
     with pytest.raises(FedscopeError):
         recorder.round(clients=[model(1)], metrics={} if change == "data" else {"lr": "low"})
     assert files_of(path) == there
-    with pytest.raises(FedscopeError, match="is being written by process"):
+    with pytest.raises(FedscopeError, match="is being written by this program itself"):
         Recorder(path, force=True)
     x[:] = 0
     recorder.round(clients=[model(1)])

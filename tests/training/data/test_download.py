@@ -21,6 +21,7 @@ from PIL import Image
 import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import run
+from fedscope.command_line import speaking_flags
 from fedscope.training.data.formats import download as downloading
 from fedscope.training.data.formats.data_folder import Remote
 from fedscope.training.data.formats.idx import STEMS
@@ -261,7 +262,10 @@ def test_tiny_imagenet_is_fetched_as_the_zip_that_is_published(place: Path, monk
     }
     name = "tiny-imagenet-200.zip"
     files = {name: packed(name, {f"tiny-imagenet-200/{member}": content for member, content in members.items()})}
-    with pytest.raises(FedscopeError, match=r"Get them from http://\S+tiny-imagenet-200.zip, or with --download, and"):
+    with pytest.raises(
+        FedscopeError,
+        match=r"Get them from http://\S+tiny-imagenet-200.zip, or by fedscope.download\('tiny-imagenet'\), and",
+    ):
         fedscope.training.load_data("tiny-imagenet")
     with serving(files) as url:
         monkeypatch.setattr(tiny_imagenet, "REMOTE", remote(url, files, "tiny-imagenet-200"))
@@ -288,7 +292,10 @@ def test_what_cannot_be_fetched_says_where_it_is(name: str, sentence: str) -> No
 
 
 def test_a_missing_set_offers_it(place: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"Get them from https://.*cifar-10-python.tar.gz, or with --download, and"):
+    url = "Get them from https://.*cifar-10-python.tar.gz"
+    with pytest.raises(FedscopeError, match=rf"{url}, or by fedscope\.download\('cifar10'\), and"):
+        fedscope.training.load_data("cifar10")
+    with speaking_flags(), pytest.raises(FedscopeError, match=f"{url}, or with --download, and"):
         fedscope.training.load_data("cifar10")
     with pytest.raises(FedscopeError, match=r"Get them from \S+ and give the folder"):
         fedscope.training.load_data("femnist")

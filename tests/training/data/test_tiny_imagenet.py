@@ -88,7 +88,7 @@ def test_it_is_looked_for_in_the_folder_of_data_sets(tmp_path: Path, monkeypatch
     with pytest.raises(
         FedscopeError,
         match=r"--data tiny-imagenet: found no wnids.txt, val/val_annotations.txt; looked in data, data/tiny-imagenet, "
-        r"data/tiny-imagenet-200. Get them from http://cs231n.stanford.edu/tiny-imagenet-200.zip, or with --download",
+        r"data/tiny-imagenet-200. Get them from http://cs231n.stanford.edu/tiny-imagenet-200.zip, or by ",
     ):
         load_data("tiny-imagenet")
     write(tmp_path / "data/tiny-imagenet-200")

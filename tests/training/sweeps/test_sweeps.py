@@ -367,7 +367,10 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
-        (["method=fma,fedprox"], "holds another sweep, without fedprox; give another --out, or --resume"),
+        (
+            ["method=fma,fedprox"],
+            "holds another sweep, without fedprox; give another --out, or fedscope sweep",
+        ),
         (["method=fma"], "holds another sweep, with ima; give another --out"),
         (["method=fma,ima", "run.rounds=2"], None),
     ],
@@ -401,7 +404,7 @@ def test_a_beginning_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_train_one_sweep(tmp_path: Path) -> None:
-    with WriterLock(tmp_path), pytest.raises(FedscopeError, match="is being written by process"):
+    with WriterLock(tmp_path), pytest.raises(FedscopeError, match="is being written by this program itself"):
         train_plan(plan_of("method=fma"), tmp_path)
 
 

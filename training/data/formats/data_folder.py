@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ....checkpoints import FedscopeError, expand_home, real_path
 from ....checkpoints.io.shell_words import quoted
+from ....command_line import answering
 
 #: the folder of data sets, where the environment names one; else ``data/`` here
 VARIABLE = "FEDSCOPE_DATA"
@@ -103,18 +104,23 @@ def folder_with(
         if there and (best is None or there > best[0]):
             best = there, folder
     wanted = ", ".join(names[0] for names in files)
-    offer = ", or with --download," if fetched else ""
+    offer = f", or {_by_download(name)}," if fetched else ""
     if best is not None:
         lacking = [names[0] for names in files if _there(best[1], names) is None]
         raise FedscopeError(
             f"--data {name}: {best[1]} has {best[0]} of the {len(files)} files, but not {', '.join(lacking)}; get the "
-            f"rest from {source}" + (", or with --download" if fetched else "")
+            f"rest from {source}" + (f", or {_by_download(name)}" if fetched else "")
         )
     looked, nor = ", ".join(map(str, folders)), f", nor {also}" if also else ""
     raise FedscopeError(
         f"--data {name}: found no {wanted}{nor}; looked in {looked}. Get them from {source}{offer} and give the folder "
         f"as --data {name}:PATH, or its parent in ${VARIABLE}"
     )
+
+
+def _by_download(name: str) -> str:
+    """How fedscope gets a data set's files, for whoever asks: an option, or in Python a function of its own."""
+    return "with --download" if answering.get() else f"by fedscope.download({name!r})"
 
 
 def _there(folder: Path, names: Sequence[str]) -> Path | None:
