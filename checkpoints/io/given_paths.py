@@ -1,4 +1,4 @@
-"""Models in memory, given where the path of a file is taken: said before they are turned into a text."""
+"""Models in memory, given where the path of a file or a run is taken: said before they are turned into a text."""
 
 from __future__ import annotations
 
@@ -9,32 +9,36 @@ from typing import Any
 
 from .errors import FedscopeError
 
-#: annotations of paths and nothing else
+#: annotations of paths and nothing else; and of runs and their paths
 _PATHS = re.compile(r"(?=.*\bPath\b)(?:Path|str|None|Sequence|[\[\] |])+")
+_RUNS = re.compile(r"(?=.*\bRun(?:Like)?\b)(?:RunLike|Run|Sweep|Path|str|None|Sequence|Mapping|[\[\], |])+")
 #: of a list as many are looked at
 _FIRST = 8
 
 
-def takes_paths(annotation: str) -> bool:
-    """Check whether an annotation is that of paths, and of nothing else.
-
-    >>> takes_paths("Path | str | Sequence[Path | str]"), takes_paths("Run | Path | str"), takes_paths("str | None")
-    (True, False, False)
-    """
-    return _PATHS.fullmatch(annotation) is not None
-
-
-def refuse_in_memory(name: str, value: Any) -> None:
+def refuse_in_memory(name: str, value: Any, annotation: str = "Path") -> None:
     """Refuse a model in memory as a path: a module, a ``state_dict``, arrays, or a list of these.
 
     Args:
-        name: of the parameter.
+        name, annotation: of the parameter; one that is not of paths or runs alone may take models.
 
     Raises:
         FedscopeError: says how models in memory are recorded, and how they become files.
+
+    >>> import numpy as np
+    >>> refuse_in_memory("runs", {"w": np.ones(2)}, "Sequence[Run | Path | str]")
+    Traceback (most recent call last):
+        ...
+    fedscope.checkpoints.io.errors.FedscopeError: runs= takes runs or their folders, and was given a model (dict) in ...
     """
-    if not _is_in_memory(value):
+    of_runs = _RUNS.fullmatch(annotation) is not None
+    if not (of_runs or _PATHS.fullmatch(annotation)) or not _is_in_memory(value):
         return
+    if of_runs:
+        raise FedscopeError(
+            f"{name}= takes runs or their folders, and was given {_called(value)} in memory; rounds of models "
+            "in memory are recorded with fedscope.Recorder, which makes a run"
+        )
     raise FedscopeError(
         f"{name}= takes paths, and was given {_called(value)} in memory; save it first, as "
         "torch.save(model.state_dict(), 'model.pt'), and give its path; rounds of models in memory are recorded with "

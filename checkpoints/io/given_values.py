@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .errors import FedscopeError
-from .given_paths import refuse_in_memory, takes_paths
+from .given_paths import refuse_in_memory
 
 #: of a refused value its first characters are shown
 _SHOWN = 60
@@ -47,8 +47,7 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     said = str(getattr(annotation, "__forward_arg__", annotation)).strip()
     kind = said.removesuffix("| None").strip()
     value = plain_number(value)
-    if takes_paths(said):
-        refuse_in_memory(name, value)
+    refuse_in_memory(name, value, said)
     if not typed or name in SAY_MORE:
         return value
     if value is None and isinstance(default, tuple) and not default and "Sequence[str]" in said:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..io.errors import FedscopeError, spans
+from ..io.given_paths import refuse_in_memory
 from ..io.given_values import as_index
 from ..io.shell_words import command_line
 from ..io.untrusted import read_toml, real_path
@@ -76,8 +77,10 @@ class Run:
         """Open a run for reading; it may be training.
 
         Raises:
-            FedscopeError: no run there (says which are near), a foreign, damaged or newer ``run.json``.
+            FedscopeError: no run there (says which are near), a foreign, damaged or newer ``run.json``; a model in
+                memory.
         """
+        refuse_in_memory("path", path, "Run | Path | str")
         path = Path(path)
         return cls(path, read_info(path))
 

@@ -63,6 +63,21 @@ def test_models_in_memory_are_no_paths(tmp_path: Path, files: list[Path], model:
     assert not out.exists()
 
 
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_models_in_memory_are_no_runs(model: Callable[[], Any]) -> None:
+    given = model()
+    for question in (fedscope.curves, fedscope.table, fedscope.report, fedscope.updates, fedscope.wima):
+        with pytest.raises(
+            FedscopeError, match=r"^runs= takes runs or their folders, and was given .* in memory; rounds of"
+        ):
+            question(given)
+    for question in (fedscope.measure, fedscope.matrix, fedscope.Run.open):
+        with pytest.raises(
+            FedscopeError, match=r"^(run|path)= takes runs or their folders, and was given .* in memory"
+        ):
+            question(given)
+
+
 def test_what_is_no_model_in_memory_stays(tmp_path: Path, files: list[Path]) -> None:
     for given in (files, [str(file) for file in files], np.array([str(file) for file in files]), (files[0],), None, []):
         refuse_in_memory("files", given)
