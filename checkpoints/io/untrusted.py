@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import sys
 import tomllib
 import warnings
 from collections.abc import Iterator
@@ -90,6 +91,15 @@ def lost_link(path: Path) -> str:
         circle = error.errno == errno.ELOOP
         return "is a link that leads to itself" if circle else "is a link to what does not exist"
     return ""
+
+
+def fits_float(value: float) -> bool:
+    """Check whether a number can be made a float: JSON and TOML have whole numbers of any length.
+
+    >>> fits_float(10**300), fits_float(10**400), fits_float(float("inf"))
+    (True, False, True)
+    """
+    return not isinstance(value, int) or abs(value) <= sys.float_info.max
 
 
 def expand_home(text: str) -> Path:

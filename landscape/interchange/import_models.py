@@ -215,8 +215,8 @@ def import_surface(file: Path | str, *, split: str | None = None) -> PreparedAna
 
     Args:
         file: the ``.h5`` of tomgoldstein's loss-landscape, or the ``plane.npz`` of dnn-mode-connectivity.
-        split: ``train`` or ``test``; the only one by default, of both ``test`` of an ``.h5`` and ``train`` of a
-            ``plane.npz``.
+        split: ``train`` or ``test``; by default the only one with values, of both ``test`` of an ``.h5`` and ``train``
+            of a ``plane.npz``.
 
     Raises:
         FedscopeError: no such file, or no such losses in it.
