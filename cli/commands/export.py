@@ -113,7 +113,9 @@ def write(what: str, file: Path, *, force: bool) -> str:
 
     from ...checkpoints import load_model, write_file
     from ...checkpoints.models.files import is_file_name
+    from ...checkpoints.models.unsaid_scale import unsaid_scale
     from ...landscape import Plane, write_points, write_surface
+    from ...training.inputs.adapter_settings import settings_of_model
 
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
@@ -137,4 +139,6 @@ def write(what: str, file: Path, *, force: bool) -> str:
         return f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}{share}"
     model = load_model(what)
     write_file(file, model.weights)
+    if lacking := unsaid_scale(file, model.weights.layout, settings_of_model(model), file):
+        say(f"fedscope: {lacking}", err=True)
     return f"{file}: {model.label}, {model.weights.layout.size:,} parameters"
