@@ -102,7 +102,7 @@ def fits_float(value: float) -> bool:
     return not isinstance(value, int) or abs(value) <= sys.float_info.max
 
 
-def expand_home(text: str) -> Path:
+def expand_home(text: Path | str) -> Path:
     """Make a path of what was typed, with ``~`` as the home folder.
 
     Raises:

@@ -8,7 +8,7 @@ import click
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import command_line
-from ..options import refuse_given
+from ..options import HomePath, refuse_given
 from ..printing import say, say_json
 
 #: how files of surfaces end
@@ -24,7 +24,7 @@ TRACKERS = ("trackio", "wandb", "mlflow", "csv")
     "A run's numbers:  fedscope export runs/ima --to csv ima-numbers.csv",
 )
 @click.argument("what", metavar="MODEL | PLANE.nc | RUN")
-@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+@click.argument("file", required=False, type=HomePath(), metavar="[FILE]")
 @click.option(
     "--to",
     type=click.Choice(TRACKERS),

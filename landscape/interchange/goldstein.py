@@ -11,6 +11,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.hdf5 import attribute, open_hdf5, write_hdf5
 from ...checkpoints.io.hdf5_validation import refuse_links, refuse_unstored
+from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.io.warn_user import warn_user
 from ..planes.file_checks import refuse_strange
 from ..planes.result import Plane
@@ -49,7 +50,7 @@ def write_surface(path: Path | str, plane: Plane) -> None:
     if plane.computed is not None:
         values["computed"] = plane.computed.astype(np.int8)
     about["holes"] = int(about.get("holes", 0)) - int(np.count_nonzero(holes))
-    with write_hdf5(path) as file:
+    with write_hdf5(expand_home(path)) as file:
         file["xcoordinates"], file["ycoordinates"] = plane.a, plane.b
         for name, surface in values.items():
             file[name] = np.ascontiguousarray(surface).ravel().reshape(shape)
@@ -87,7 +88,7 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
     ...     read_surface(f"{folder}/s.h5").loss.tolist()
     [[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]
     """
-    path = Path(path)
+    path = expand_home(path)
     with open_hdf5(path, None, 1, "a surface of loss-landscape") as file:
         refuse_links(path, file)
         x, y = _coordinates(path, file)

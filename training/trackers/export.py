@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...analysis.runs import RunLike, open_run
-from ...checkpoints import FedscopeError, Run, nearest
+from ...checkpoints import FedscopeError, Run, expand_home, nearest
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
 from ...checkpoints.io.shell_words import command_line
@@ -143,7 +143,7 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
     if file is None and force:
         raise FedscopeError(f"--force replaces a file, and --to {to} writes none; leave it out")
     if file is not None:
-        path = Path(file)
+        path = expand_home(file)
         if path.suffix.lower() != ".csv":
             raise FedscopeError(f"{path} must end in .csv, for --to csv writes a table")
         if not path.absolute().parent.is_dir():
