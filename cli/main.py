@@ -22,7 +22,7 @@ import click
 from ..analysis.register import SECTIONS, analyses
 from ..command_line import speaking_flags
 from .printing import say, say_lines
-from .streams import STDOUT, describe_unprinted, guard
+from .streams import STDOUT, ReaderGoneError, describe_unprinted, guard, print_no_more
 
 #: commands that are no analyses: section, place within it, and a line each
 OWN = {
@@ -194,8 +194,8 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
         error.show(said)
         say_lines(said.getvalue().rstrip("\n"), err=True)
         return 2
-    except BrokenPipeError:  # `fedscope ls | head`
-        sys.stderr.close()
+    except ReaderGoneError:  # `fedscope ls | head`
+        print_no_more()
         return 0
     except Exception as error:
         from ..checkpoints import FedscopeError

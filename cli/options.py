@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
-from ..checkpoints import FedscopeError
+from ..checkpoints import FedscopeError, expand_home
 from ..evaluation.device import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
 
@@ -131,17 +132,39 @@ class Share(_Type):
         self.fail(f"{value!r} is not a number; write {share:g}", param, ctx)
 
 
-class ResultPath(click.Path):
-    """A path for a result, without an extension; one of a figure or a table that was typed is left off."""
-
-    ENDS = (".pdf", ".png", ".svg", ".html", ".nc", ".csv", ".json", ".safetensors")
+class HomePath(click.Path):
+    """A path; of ``--out=~/x`` no shell has made that in the home folder."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
-        path: Path = Path(str(super().convert(value, param, ctx)))
+        return expand_home(str(super().convert(value, param, ctx)))
+
+
+@dataclass(frozen=True)
+class InFolder:
+    """A folder that was typed for a result, which has its default name there."""
+
+    path: Path
+
+
+class ResultPath(HomePath):
+    """A path for a result, without an extension; one of a figure or a table that was typed is left off.
+
+    ``DIR/``, ``.`` and ``..`` can only be folders, so these are :class:`InFolder`.
+    """
+
+    ENDS = (".pdf", ".png", ".svg", ".html", ".nc", ".csv", ".json", ".safetensors")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if isinstance(value, InFolder):
+            return value
+        path: Path = super().convert(value, param, ctx)
+        if str(value).endswith(("/", os.sep)) or path.name in ("", ".."):
+            return InFolder(path)
         return path.with_suffix("") if path.suffix in self.ENDS else path
 
 
@@ -149,7 +172,7 @@ class ResultPath(click.Path):
 class Output:
     """The options of where a result goes, how it is drawn, and whether it is computed at all."""
 
-    out: Path | None
+    out: Path | InFolder | None
     force: bool
     as_json: bool
     width: float | None = None
@@ -157,6 +180,17 @@ class Output:
     redraw: bool = False
     labels: tuple[str, ...] = ()
     formats: tuple[str, ...] = ("pdf", "png")
+
+
+def base_of(out: Path | InFolder | None, default: Path) -> Path:
+    """Return where a result is written: as it was typed, else by default.
+
+    >>> base_of(InFolder(Path("figures")), Path("runs/ima/figures/report")).as_posix()
+    'figures/report'
+    """
+    if isinstance(out, InFolder):
+        return out.path / default.name
+    return out or default
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -371,7 +405,7 @@ def _draw_in(ctx: click.Context, param: click.Parameter, value: Path | None) -> 
 #: of every command that draws; nothing of it reaches the command
 style_option = click.option(
     "--style",
-    type=click.Path(path_type=Path),
+    type=HomePath(),
     metavar="FILE.mplstyle",
     expose_value=False,
     callback=_draw_in,
@@ -459,7 +493,10 @@ def surface_options(*, panels: bool) -> Decorator:
 
 
 _OUT = click.option(
-    "--out", type=ResultPath(), metavar="BASE", help="Where to write, without an extension (default: RUN/figures/...)."
+    "--out",
+    type=ResultPath(),
+    metavar="BASE",
+    help="Where to write, without an extension; DIR/ keeps the default name (default: RUN/figures/...).",
 )
 _FORCE = click.option("--force", is_flag=True, help="Compute again, and replace an existing result.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")

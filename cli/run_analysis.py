@@ -18,7 +18,7 @@ from ..checkpoints.io.warn_user import warn_user
 from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
 from ..results.labels import labels_of
-from .options import Formats, Output
+from .options import Formats, InFolder, Output, base_of
 from .printing import say, say_json, say_lines
 from .progress import progress
 from .settings_diff import differences
@@ -58,7 +58,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     """
     from ..plotting.style import save_figure
 
-    base = output.out or question.folder / question.name
+    base = base_of(output.out, question.folder / question.name)
     anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
     result = obtain(question, base, output, blocks)
     with nullcontext() if anew else readable(_mains(question, base)[0][0]):
@@ -362,7 +362,7 @@ def refuse_taken(question: PreparedAnalysis[Any], mains: Sequence[Path], files: 
             )
 
 
-def refuse_linked_figures(folder: Path, given: Path | None) -> None:
+def refuse_linked_figures(folder: Path, given: Path | InFolder | None) -> None:
     """Refuse to write figures of a run into a folder that is a link, where no place was given.
 
     Raises:

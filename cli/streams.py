@@ -13,6 +13,13 @@ from typing import Any
 STDOUT = "standard output"
 
 
+class ReaderGoneError(BrokenPipeError):
+    """Nobody reads standard output any more, as behind ``fedscope ls | head``, which is no error.
+
+    It has no errno, because click ends the process with status 1 at an error that says EPIPE.
+    """
+
+
 class _Told(io.TextIOWrapper):
     """Standard output, whose errors say that it is meant."""
 
@@ -30,8 +37,9 @@ class _Told(io.TextIOWrapper):
 
     @staticmethod
     def _named(error: OSError) -> OSError:
-        if not isinstance(error, BrokenPipeError):  # `fedscope ls | head`, which is no error
-            error.filename = STDOUT
+        if isinstance(error, BrokenPipeError):
+            return ReaderGoneError(STDOUT)
+        error.filename = STDOUT
         return error
 
 
@@ -88,7 +96,12 @@ def say_if_unprinted(whole: str) -> Iterator[None]:
 
 def describe_unprinted(error: OSError, whole: str = "the files that this command has written are whole") -> str:
     """Return the sentence for an error of standard output, which takes no more from here on."""
-    nothing = os.open(os.devnull, os.O_WRONLY)  # or what is left to print would fail once more at the end
+    print_no_more()
+    return f"{STDOUT} cannot be written ({error.strerror}); {whole}"
+
+
+def print_no_more() -> None:
+    """Have standard output take what is left to print, and drop it: it would fail once more at the end."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
-    return f"{STDOUT} cannot be written ({error.strerror}); {whole}"

@@ -13,7 +13,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, write_durably
+from ..checkpoints import FedscopeError, expand_home, write_durably
 
 #: of a round, in the order in which they happen
 PARTS = ("training", "aggregation", "evaluation", "recording")
@@ -160,7 +160,7 @@ class Profile:
         Raises:
             FedscopeError: the file cannot be written.
         """
-        path = Path(path)
+        path = expand_home(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with write_durably(path) as temporary:

@@ -14,6 +14,7 @@ import numpy as np
 
 from .errors import FedscopeError, format_size
 from .shell_words import command_line
+from .visible_text import visible
 
 #: how often gzip, at most, holds its own size
 GZIP = 1032
@@ -145,6 +146,27 @@ class ValidatedFile:
         if lacks := _undersize(found):
             raise self.damaged(f"{path} {lacks}")
         return ValidatedDataset(found, path, here, dtype)
+
+
+def refuse_links(path: Path, group: Any) -> None:
+    """Refuse members of a group that are links, before any is looked at: HDF5 opens the file that one leads to, and
+    waits for ever where it is a named pipe.
+
+    Raises:
+        FedscopeError: names the first link.
+    """
+    links: list[bytes] = []
+
+    def note(name: bytes, member: Any) -> None:
+        if member.type != h5py.h5l.TYPE_HARD:
+            links.append(name)
+
+    group.id.links.iterate(note, info=True)
+    if links:
+        place = f"{group.name}/{links[0].decode(errors='replace')}".lstrip("/")
+        raise FedscopeError(
+            f"{path}: {visible(place)} is a link, but the file must hold its data itself; give a file that does"
+        )
 
 
 def refuse_unstored(path: Path, dataset: Any) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import sys
 import tomllib
 import warnings
 from collections.abc import Iterator
@@ -92,7 +93,16 @@ def lost_link(path: Path) -> str:
     return ""
 
 
-def expand_home(text: str) -> Path:
+def fits_float(value: float) -> bool:
+    """Check whether a number can be made a float: JSON and TOML have whole numbers of any length.
+
+    >>> fits_float(10**300), fits_float(10**400), fits_float(float("inf"))
+    (True, False, True)
+    """
+    return not isinstance(value, int) or abs(value) <= sys.float_info.max
+
+
+def expand_home(text: Path | str) -> Path:
     """Make a path of what was typed, with ``~`` as the home folder.
 
     Raises:

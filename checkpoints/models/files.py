@@ -14,7 +14,7 @@ import numpy as np
 from ..io.archives import read_npz, read_torch
 from ..io.atomic import write_durably
 from ..io.errors import FedscopeError, list_few, nearest
-from ..io.untrusted import explain_read_errors, lost_link, regular
+from ..io.untrusted import expand_home, explain_read_errors, lost_link, regular
 from ..io.warn_user import warn_user
 from .distributed import METADATA, DistributedFolder
 from .expected import STATISTICS, ExpectedModel
@@ -241,7 +241,7 @@ def write_file(path: Path | str, weights: Weights) -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save
 
-    path = Path(path)
+    path = expand_home(path)
     if weights.parameters.ndim != 1:
         raise FedscopeError(f"{path} holds one model, but {len(weights)} were given; write them one by one")
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.arrays().items()}

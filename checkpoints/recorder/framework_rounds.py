@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
+from ..io.untrusted import expand_home
 from ..io.warn_user import warn_user
 from .client_names import ClientNames
 from .coerce_models import coerce_model
@@ -104,7 +105,7 @@ def open_in_place_of(former: FrameworkRounds | None, path: Path | str, open_: Ca
     """
     if former is None:
         return open_()
-    shared = os.path.realpath(path) == os.path.realpath(former.recorder.path)
+    shared = os.path.realpath(expand_home(path)) == os.path.realpath(former.recorder.path)
     with former.recorder.lent() if shared else nullcontext():
         recorder = open_()
     former.give_back()

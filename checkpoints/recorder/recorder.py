@@ -18,6 +18,7 @@ from ..io.background import Background
 from ..io.errors import DiskFullError, FedscopeError, list_few
 from ..io.keywords import speak_keywords
 from ..io.shell_words import command_line
+from ..io.untrusted import expand_home
 from ..io.visible_text import visible
 from ..io.warn_user import warn_user
 from ..models.adapters import (
@@ -148,7 +149,7 @@ class Recorder:
         force: bool = False,
     ) -> None:
         # absolute, because the program may change its folder
-        self.path = Path(path).absolute()
+        self.path = expand_home(path).absolute()
         if not isinstance(source, str) or not source.strip():
             raise FedscopeError(f"source={source!r} is not a name; give a line of text, as source='my loop'")
         self._source = source

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ..io.errors import list_few
 from ..io.hdf5 import attribute
 from ..io.hdf5_validation import ValidatedFile
+from ..io.untrusted import fits_float
 from .metrics import from_json
 from .reader import RoundFile
 from .run_identity import NAME, read_identity, refuse_other_run
@@ -207,7 +207,7 @@ def _metrics(file: RoundFile) -> dict[str, float | int | None]:
     for name, value in metrics.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise file.validated.damaged(f"its metrics say {str(value)[:40]!r} for {name}, which is not a number")
-        if isinstance(value, int) and not math.isfinite(float(value)):
+        if isinstance(value, int) and not fits_float(value):
             raise file.validated.damaged(f"its metrics say a number of {len(str(value))} digits for {name}")
     return metrics
 

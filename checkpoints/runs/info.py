@@ -13,7 +13,7 @@ from typing import Any
 from ..io.errors import FedscopeError, list_few, nearest
 from ..io.hdf5 import check_version
 from ..io.shell_words import command_line
-from ..io.untrusted import read_json, regular
+from ..io.untrusted import fits_float, read_json, regular
 
 FORMAT, VERSION = "fedscope-run", 1
 #: files that are written once, before ``run.json``, which says their sha256
@@ -123,7 +123,7 @@ def _shape(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(number, int | float) for number in value)
+    return isinstance(value, list) and all(isinstance(number, int | float) and fits_float(number) for number in value)
 
 
 def _history(value: Any) -> bool:
@@ -141,7 +141,7 @@ def _identities(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and fits_float(value) and math.isfinite(value)
 
 
 def _numbers_by_name(value: Any) -> bool:

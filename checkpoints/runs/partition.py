@@ -12,7 +12,7 @@ import numpy as np
 
 from ..io.errors import FedscopeError
 from ..io.hdf5 import attribute, check_version, open_hdf5, write_hdf5
-from ..io.hdf5_validation import read_array
+from ..io.hdf5_validation import read_array, refuse_links
 from ..rounds.run_identity import NAME, read_identity, refuse_other_run
 
 FORMAT, VERSION = "fedscope-partition", 1
@@ -80,6 +80,7 @@ class Partition:
         """
         path = Path(path)
         with open_hdf5(path, None, VERSION, "a run's partition") as file:
+            refuse_links(path, file)
             if "offsets" not in file or "indices" not in file:
                 raise FedscopeError(f"{path} is not a run's partition: it has no offsets and indices")
             version = attribute(file, "version")

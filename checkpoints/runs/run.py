@@ -16,7 +16,7 @@ from ..io.errors import FedscopeError, spans
 from ..io.given_paths import refuse_in_memory
 from ..io.given_values import as_index
 from ..io.shell_words import command_line
-from ..io.untrusted import read_toml, real_path
+from ..io.untrusted import expand_home, read_toml, real_path
 from ..io.visible_text import visible
 from ..io.warn_user import warn_user
 from ..models.factor_names import alphas_apart
@@ -81,7 +81,7 @@ class Run:
                 memory.
         """
         refuse_in_memory("path", path, "Run | Path | str")
-        path = Path(path)
+        path = expand_home(path)
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:

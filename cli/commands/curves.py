@@ -10,7 +10,7 @@ import click
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
-from ..options import Count, Output, output_options, refuse_given
+from ..options import Count, HomePath, Output, output_options, refuse_given
 from ..printing import say, say_json
 
 #: of the options that all results have, those of figures and of where these lie
@@ -54,7 +54,7 @@ DRAWN = ("out", "width", "title", "redraw")
 )
 @click.option(
     "--tensorboard",
-    type=click.Path(path_type=Path),
+    type=HomePath(),
     metavar="DIR",
     help="Write the numbers as TensorBoard's event files, a folder a run, instead of tables and figures.",
 )

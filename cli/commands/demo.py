@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ..options import style_option
+from ..options import HomePath, style_option
 from ..printing import say
 
 #: Fixed before any verdict on them was seen. All of early training, which has six rounds and needs five, and every
@@ -58,7 +58,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
 
 
 @click.command("demo", epilog="Example:  fedscope demo --out demo")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("demo"), show_default=True, help="Folder to fill.")
+@click.option("--out", type=HomePath(), default=Path("demo"), show_default=True, help="Folder to fill.")
 @click.option("--force", is_flag=True, help="Replace an earlier demo.")
 @style_option
 def command(out: Path, force: bool) -> None:

@@ -10,6 +10,7 @@ from ...analysis.settings import EvaluationConfig
 from ..options import (
     Count,
     Output,
+    base_of,
     measured_settings,
     output_options,
     refuse_given,
@@ -59,7 +60,7 @@ def command(
     asked = explain.prepare(
         runs, rounds=rounds, early=early, draws=draws, normalization=normalization, **measured_settings(source)
     )
-    base = output.out or asked.folder / asked.name
+    base = base_of(output.out, asked.folder / asked.name)
     page = obtain(asked, base, output)
     formats = output.formats if "png" in output.formats else (*output.formats, "png")  # the page shows that one
     with readable(Path(f"{base}.factors.json")):

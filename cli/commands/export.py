@@ -8,7 +8,7 @@ import click
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import command_line
-from ..options import refuse_given
+from ..options import HomePath, refuse_given
 from ..printing import say, say_json
 
 #: how files of surfaces end
@@ -24,7 +24,7 @@ TRACKERS = ("trackio", "wandb", "mlflow", "csv")
     "A run's numbers:  fedscope export runs/ima --to csv ima-numbers.csv",
 )
 @click.argument("what", metavar="MODEL | PLANE.nc | RUN")
-@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+@click.argument("file", required=False, type=HomePath(), metavar="[FILE]")
 @click.option(
     "--to",
     type=click.Choice(TRACKERS),
@@ -113,7 +113,9 @@ def write(what: str, file: Path, *, force: bool) -> str:
 
     from ...checkpoints import load_model, write_file
     from ...checkpoints.models.files import is_file_name
+    from ...checkpoints.models.unsaid_scale import unsaid_scale
     from ...landscape import Plane, write_points, write_surface
+    from ...training.inputs.adapter_settings import settings_of_model
 
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
@@ -137,4 +139,6 @@ def write(what: str, file: Path, *, force: bool) -> str:
         return f"{file}: {len(plane.b)} x {len(plane.a)} points of {values}{share}"
     model = load_model(what)
     write_file(file, model.weights)
+    if lacking := unsaid_scale(file, model.weights.layout, settings_of_model(model), file):
+        say(f"fedscope: {lacking}", err=True)
     return f"{file}: {model.label}, {model.weights.layout.size:,} parameters"

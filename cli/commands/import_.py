@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ...checkpoints.io.shell_words import command_line
-from ..options import Count, Output, OwnCode, output_options, surface_options
+from ..options import Count, InFolder, Output, OwnCode, base_of, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
@@ -172,7 +172,7 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
     from ..run_analysis import answer
 
     question = import_surface.prepare(Path(file), split=split)
-    target = Path(f"{output.out or question.folder / question.name}.nc")
+    target = Path(f"{base_of(output.out, question.folder / question.name)}.nc")
     if output.redraw and target.exists() and Plane.load(target).span != "surface":
         raise FedscopeError(
             f"{target} holds no imported surface but a plane that fedscope has computed; draw it again with the "
@@ -192,9 +192,10 @@ def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> N
 
     if output.out is None:
         raise FedscopeError(f"a run is made of {files[0]}, and its folder is missing; give --out runs/NAME")
+    out = output.out.path if isinstance(output.out, InFolder) else output.out
     models["align"] = models["align"] or "none"
     with progress("reading models") as report:
-        run = import_models(files, output.out, **models, force=output.force, progress=report)
+        run = import_models(files, out, **models, force=output.force, progress=report)
     # of a mean that was just made there is nothing to find out
     server = "" if models["global_"] is None else describe_server(read_table(run.path / "metrics.csv", run.identity))
     cohorts = [run.round(number).client_ids.tolist() for number in run.rounds]

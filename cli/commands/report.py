@@ -12,9 +12,12 @@ import click
 from ...checkpoints import FedscopeError
 from ..options import (
     Count,
+    HomePath,
+    InFolder,
     OwnCode,
     ResultPath,
     accept_data_option,
+    base_of,
     colour_scale_option,
     refuse_given,
     standardise_option,
@@ -37,7 +40,7 @@ from ..printing import say, say_json
 @click.option(
     "--results",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=HomePath(),
     metavar="FOLDER",
     help="Also show the results in this folder (of other commands' --out); repeatable.",
 )
@@ -68,7 +71,7 @@ from ..printing import say, say_json
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(
     runs: tuple[Path, ...],
-    out: Path | None,
+    out: Path | InFolder | None,
     title: str | None,
     labels: tuple[str, ...],
     results: tuple[Path, ...],
@@ -89,7 +92,7 @@ def command(
     from ..progress import progress
     from ..run_analysis import refuse_linked_figures
 
-    path = Path(f"{out or Path(runs[0]) / 'figures' / 'report'}.html")
+    path = Path(f"{base_of(out, Path(runs[0]) / 'figures' / 'report')}.html")
     refuse_linked_figures(path.parent, out)
     refuse_other_file(path, force)
     asked = {

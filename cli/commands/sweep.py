@@ -12,7 +12,7 @@ import click
 
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import command_line
-from ..options import Jobs, Share, code_option, launcher_options, pack_into
+from ..options import HomePath, Jobs, Share, code_option, launcher_options, pack_into
 from ..printing import say, say_json
 from ..progress import progress
 
@@ -87,8 +87,8 @@ class _Sweep(click.Command):
 @click.option(
     "--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting of all runs; repeatable."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the sweep (default: sweeps/NAME).")
-@click.option("--resume", type=click.Path(path_type=Path), metavar="SWEEP", help="Continue a sweep where it stopped.")
+@click.option("--out", type=HomePath(), help="Folder of the sweep (default: sweeps/NAME).")
+@click.option("--resume", type=HomePath(), metavar="SWEEP", help="Continue a sweep where it stopped.")
 @click.option("--dry-run", is_flag=True, help="Only print the commands, with estimates of time and disk space.")
 @click.option(
     "--alone", is_flag=True, help="Train every run from its start, even if several runs share their first rounds."

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..options import Count, ResultPath, Share, format_option, style_option
+from ..options import Count, InFolder, ResultPath, Share, base_of, format_option, style_option
 from ..printing import say, say_json, say_lines
 
 
@@ -63,7 +63,7 @@ def command(
     form: str,
     formats: tuple[str, ...],
     commands: bool,
-    out: Path | None,
+    out: Path | InFolder | None,
     force: bool,
     as_json: bool,
     **settings: Any,
@@ -78,7 +78,7 @@ def command(
     form = form.lower()
     refuse_unknown(form)
     found = table(runs, **settings)
-    written = _write_files(found, out, formats, force) if out is not None else []
+    written = _write_files(found, base_of(out, Path("table")), formats, force) if out is not None else []
     if as_json:
         from ...results import plain
 

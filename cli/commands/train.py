@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import Share, code_changed_option, code_option, pack_into
+from ..options import HomePath, Share, code_changed_option, code_option, pack_into
 from ..printing import say, say_json, say_lines
 
 if TYPE_CHECKING:
@@ -132,11 +132,11 @@ class _Train(click.Command):
     "--scale", type=Share(), metavar="S", help="Multiply rounds, clients and samples of CONFIG or --recipe by S."
 )
 @click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other setting; repeatable.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the run (default: runs/METHOD).")
+@click.option("--out", type=HomePath(), help="Folder of the run (default: runs/METHOD).")
 @click.option("--force", is_flag=True, help="Replace an existing run; train even if the disk may be too small.")
 @click.option(
     "--resume",
-    type=click.Path(path_type=Path),
+    type=HomePath(),
     metavar="RUN",
     help="Continue a run exactly where it stopped, on the same kind of device.",
 )
@@ -152,7 +152,7 @@ class _Train(click.Command):
 @click.option("--keep-going", is_flag=True, help="Continue when a client's loss is no longer a number.")
 @click.option(
     "--profile",
-    type=click.Path(path_type=Path),
+    type=HomePath(),
     metavar="FILE",
     help="Print where a round's time goes, and write a trace for ui.perfetto.dev to FILE.",
 )

@@ -18,6 +18,7 @@ from ..checkpoints import (
 )
 from ..checkpoints.io.errors import spans
 from ..checkpoints.io.shell_words import command_line
+from ..checkpoints.io.untrusted import expand_home
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
 from ..checkpoints.runs.run import warn_of_gaps
@@ -58,6 +59,7 @@ def _open(run: RunLike, option: str) -> Run:
     if isinstance(run, Run):
         return run
     refuse_no_run(run)
+    run = expand_home(run)
     folder, at, rest = str(run).rpartition("@")
     if at and not Path(run).exists() and Path(folder, "run.json").is_file():
         rounds = f" (and {option} {rest.partition('/')[0]})" if option else ""
@@ -74,7 +76,7 @@ def as_runs(runs: Any) -> list[Any]:
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, Run | str | Path) else [runs]
     for one in given:
         refuse_no_run(one)
-    return given
+    return [str(expand_home(one)) if isinstance(one, str) and one.startswith("~") else one for one in given]
 
 
 def refuse_no_run(run: object) -> None:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, nearest
+from ..checkpoints import FedscopeError, expand_home, nearest
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.hdf5 import attribute, open_hdf5
 from ..checkpoints.io.keywords import speak_keywords
@@ -62,7 +62,7 @@ def load(path: Path | str) -> Any:
     ['mine.nc']
     'Line'
     """
-    path = Path(path)
+    path = expand_home(path)
     if path.is_dir() and not _at(path):
         return _read(_only(path, _whole(results_in(path))))
     return _read(_named(path))

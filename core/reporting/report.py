@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from ..analysis.analysis import take_labels
 from ..analysis.runs import open_run, refuse_one_name
 from ..analysis.settings import EvaluationSettings
-from ..checkpoints import FedscopeError, Run, format_size, nearest, write_durably
+from ..checkpoints import FedscopeError, Run, expand_home, format_size, nearest, write_durably
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.io.one_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
@@ -74,7 +74,7 @@ class Report:
         Raises:
             FedscopeError: another file is in the way, and not ``force``; the disk is full.
         """
-        path = Path(path)
+        path = expand_home(path)
         refuse_other_file(path, force)
         path.parent.mkdir(parents=True, exist_ok=True)
         with write_durably(path) as temporary:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..checkpoints.io.errors import FedscopeError, nearest
 from ..checkpoints.io.hdf5 import RESULT_AGAIN, UnreadableAttribute, attribute, check_seal, open_hdf5, write_hdf5
-from ..checkpoints.io.hdf5_validation import refuse_unstored
+from ..checkpoints.io.hdf5_validation import refuse_links, refuse_unstored
 from ..checkpoints.io.visible_text import visible
 from .base import Result, of_installed
 
@@ -264,6 +264,7 @@ def read_netcdf(path: Path | str) -> tuple[dict[str, Variable], dict[str, Any]]:
     variables: dict[str, Variable] = {}
     check_seal(path, "a netCDF-4 result of fedscope")
     with open_hdf5(path, None, 1, "a netCDF-4 result of fedscope") as file:
+        refuse_links(path, file)
         for name, dataset in file.items():
             variables[name] = _read(path, name, dataset)
         attrs = {key: _attribute(path, file, key) for key in file.attrs if key != "Conventions"}

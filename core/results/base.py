@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..checkpoints.io.errors import FedscopeError
 from ..checkpoints.io.keywords import speaking
+from ..checkpoints.io.untrusted import expand_home
 from ..checkpoints.io.visible_text import visible
 from .labels import names_in, rename
 from .one_screen import describe
@@ -88,7 +89,7 @@ class Result(ABC):
     def paths(cls, base: Path | str) -> list[Path]:
         """Return the paths of its files, the one that says that it is complete last; ``base`` may have that one's
         suffix."""
-        base = Path(base)
+        base = expand_home(base)
         stem = base.name.removesuffix(cls.suffixes[-1])
         return [base.with_name(stem + suffix) for suffix in cls.suffixes]
 
@@ -297,6 +298,7 @@ class Collection(Result, Generic[R]):
 
     def save(self, base: Path | str) -> list[Path]:
         """Write every part's files, and what is derived from all."""
+        base = expand_home(base)
         written = [path for end, part in self.parts.items() for path in part.save(f"{base}{end}")]
         return list(dict.fromkeys([*written, *self.derive(base)]))
 
@@ -356,7 +358,7 @@ class Collection(Result, Generic[R]):
 
 def ends_at(kind: type[Result], base: Path | str) -> list[str]:
     """Return what stands behind a base in the names of the whole results of a class that lie there: "", ``.ima``."""
-    base, last = Path(base), kind.suffixes[-1]
+    base, last = expand_home(base), kind.suffixes[-1]
     names = (path.name for path in base.parent.glob(f"{escape(base.name)}*{last}"))
     ends = (name.removeprefix(base.name).removesuffix(last) for name in names)
     return sorted(end for end in ends if not end or end.startswith("."))

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..checkpoints.io.atomic import write_durably
 from ..checkpoints.io.errors import FedscopeError, list_few
-from ..checkpoints.io.untrusted import RESULT, read_json, read_text
+from ..checkpoints.io.untrusted import RESULT, expand_home, read_json, read_text
 from .base import Result, of_installed
 from .csv_cells import cell, text_of
 
@@ -170,6 +170,7 @@ class TableResult(Result):
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the tables, then the JSON file; returns their paths. Floats survive."""
+        base = expand_home(base)
         paths = self.paths(base)
         paths[0].parent.mkdir(parents=True, exist_ok=True)
         counts = {}

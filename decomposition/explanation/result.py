@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError, write_durably
+from ...checkpoints.io.untrusted import expand_home
 from ...results import Result
 from ...results.pictures import picture_of
 from ...results.tables import AGAIN, read_info, write_info
@@ -64,6 +65,7 @@ class Explanation(Result):
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the decomposition, BASE.md and BASE.explain.json; returns their paths. Floats survive."""
+        base = expand_home(base)
         path = self.paths(base)[-1]
         written = [*self.decomposition.save(base), *self.derive(base), path]
         content = {

@@ -9,7 +9,9 @@ from ...analysis.analysis import PreparedAnalysis, analysis, single_result
 from ...analysis.runs import Rounds, RunLike, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
+from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.layer_selections import layers_file_word
+from ...checkpoints.models.unsaid_scale import unsaid_scale
 from ...checkpoints.recorder.file_order import refuse_recorded_order
 from ...landscape.alignment.step import refuse_unknown_align
 from ...training.inputs.given_servers import servers_of, settings_of
@@ -123,4 +125,7 @@ def reaggregate(
         *(f"{key}-{value}" for key, value in changes.items()),
     ]
     name = f"reaggregate-{'-'.join(words)}{'-from-state' if from_state else ''}"
-    return single_result(Reaggregation, opened.path / "figures", name, request.ready, model_suffixes(list(names)))
+    lacking = unsaid_scale("the file of a model", opened.layout, settings_of_run(opened.info))
+    return single_result(
+        Reaggregation, opened.path / "figures", name, request.ready, model_suffixes(list(names)), note=lacking
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...checkpoints import FedscopeError, Run, Weights, write_file
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.models.stored_models import StoredModels
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of, number, optional_bool
@@ -144,7 +145,7 @@ class Reaggregation(TableResult):
     def save(self, base: Path | str) -> list[Path]:
         """Write the models, BASE.safetensors, or BASE.SERVER.safetensors of several, and BASE.reaggregate.csv and
         .json; returns their paths."""
-        base = Path(base)
+        base = expand_home(base)
         base.parent.mkdir(parents=True, exist_ok=True)
         files = [add_suffix(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
         for file, weights in zip(files, self.models.values(), strict=True):

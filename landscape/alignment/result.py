@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...checkpoints import FedscopeError, Weights, write_file
+from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.models.stored_models import RenamedModels, StoredModels
 from ...results import Serializable, Table, TableResult, columns_of
 from ...results.labels import names_in
@@ -90,8 +91,9 @@ class Alignment(TableResult):
     def save(self, base: Path | str) -> list[Path]:
         """Write the models, BASE.0.safetensors, BASE.1.safetensors, ... and BASE.repaired.safetensors, and the tables;
         returns their paths."""
-        Path(base).parent.mkdir(parents=True, exist_ok=True)
-        files = [add_suffix(Path(base), suffix) for suffix in model_suffixes(len(self.models) - 1)]
+        base = expand_home(base)
+        base.parent.mkdir(parents=True, exist_ok=True)
+        files = [add_suffix(base, suffix) for suffix in model_suffixes(len(self.models) - 1)]
         for file, weights in zip(files, self.models.values(), strict=True):
             write_file(file, weights)
         return [*files, *super().save(base)]

@@ -10,7 +10,9 @@ import numpy as np
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.hdf5 import attribute, open_hdf5, write_hdf5
-from ...checkpoints.io.hdf5_validation import refuse_unstored
+from ...checkpoints.io.hdf5_validation import refuse_links, refuse_unstored
+from ...checkpoints.io.untrusted import expand_home
+from ...checkpoints.io.warn_user import warn_user
 from ..planes.file_checks import refuse_strange
 from ..planes.result import Plane
 
@@ -48,7 +50,7 @@ def write_surface(path: Path | str, plane: Plane) -> None:
     if plane.computed is not None:
         values["computed"] = plane.computed.astype(np.int8)
     about["holes"] = int(about.get("holes", 0)) - int(np.count_nonzero(holes))
-    with write_hdf5(path) as file:
+    with write_hdf5(expand_home(path)) as file:
         file["xcoordinates"], file["ycoordinates"] = plane.a, plane.b
         for name, surface in values.items():
             file[name] = np.ascontiguousarray(surface).ravel().reshape(shape)
@@ -68,11 +70,11 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
     cross-entropy (their default) or squared error, so ``attrs["loss_units"]`` is empty.
 
     Args:
-        split: ``train`` or ``test``; the only one that the file has, or else ``test``.
+        split: ``train`` or ``test``; by default the only one of which the file has values, or else ``test``.
 
     Raises:
         FedscopeError: missing or damaged; directions, a trajectory or a curve in place of a surface; nothing computed
-            yet; another split; shapes that do not fit; no numbers.
+            yet; another split; shapes that do not fit; no numbers; links in place of values.
 
     Source: tomgoldstein/loss-landscape, ``plot_surface.py`` (``crunch``) and ``scheduler.py``
     (``get_unplotted_indices``): value ``ind`` of the flattened array is the one at point ``ind`` of the flattened
@@ -86,20 +88,20 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
     ...     read_surface(f"{folder}/s.h5").loss.tolist()
     [[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]
     """
-    path = Path(path)
+    path = expand_home(path)
     with open_hdf5(path, None, 1, "a surface of loss-landscape") as file:
+        refuse_links(path, file)
         x, y = _coordinates(path, file)
-        chosen = choose_split(path, [name for name in SPLITS if f"{name}_loss" in file], split)
-        stored = {
-            name.removeprefix(f"{chosen}_"): _surface(path, file, name, (y.size, x.size))
-            for name in (f"{chosen}_loss", f"{chosen}_acc")
-            if name in file
-        }
-        measured = _surface(path, file, "computed", (y.size, x.size)) if "computed" in file else None
         kept: dict[str, Any] = {name: attribute(file, name) for name in file.attrs if _is_kept(name)}
         refuse_strange(path, kept)
         # in a file of ours, whose losses may be below 0, it is a loss
         hole = HOLE if kept.get("program", THEIRS) == THEIRS else np.nan
+        shape = (y.size, x.size)
+        chosen, loss = _computed_split(path, file, shape, split, hole)
+        stored = {"loss": loss}
+        if f"{chosen}_acc" in file:
+            stored["acc"] = _surface(path, file, f"{chosen}_acc", shape)
+        measured = _surface(path, file, "computed", shape) if "computed" in file else None
         about = {
             "kind": "surface",
             "program": THEIRS,
@@ -120,6 +122,33 @@ def read_surface(path: Path | str, split: str | None = None) -> Plane:
     return Plane(x[columns], y[rows], values["loss"], 1 - accuracy / 100, (), unknown, "unknown", about, computed)
 
 
+def _computed_split(
+    path: Path, file: Any, shape: tuple[int, int], split: str | None, hole: float
+) -> tuple[str, np.ndarray]:
+    """Return the split that a surface is read for, and its losses: their code fills those of a split with holes before
+    it computes the first, so one may have no values at all.
+
+    Raises:
+        FedscopeError: as of :func:`choose_split`; no value of the one asked for, or of any.
+    """
+    have = [name for name in SPLITS if f"{name}_loss" in file]
+    first = choose_split(path, have, split)
+    empty = []
+    for name in (first, *(other for other in have if other != first)):
+        loss = _surface(path, file, f"{name}_loss", shape)
+        if (loss == hole).all():
+            empty.append(name)
+            continue
+        if not empty:
+            return name, loss
+        none = f"{path} has no {first} losses yet (all are {HOLE:g}: not computed)"
+        if split is not None:
+            raise FedscopeError(f"{none}, only those of {name}; give --split {name}")
+        warn_user(f"{none}, so its {name} losses are taken")
+        return name, loss
+    raise _nothing_computed(path, f" (all are {HOLE:g})")
+
+
 def choose_split(path: Path, have: list[str], split: str | None) -> str:
     """Return the split that a file is read for: the one asked for, or the first that it has.
 
@@ -127,12 +156,16 @@ def choose_split(path: Path, have: list[str], split: str | None) -> str:
         FedscopeError: it has none, or not that one.
     """
     if not have:
-        raise FedscopeError(
-            f"{path} has coordinates but no losses: nothing was computed yet; compute its surface first"
-        )
+        raise _nothing_computed(path)
     if split is not None and split not in have:
         raise FedscopeError(f"{path} has no {split} losses, only those of {' and '.join(have)}; give --split {have[0]}")
     return split or have[0]
+
+
+def _nothing_computed(path: Path, more: str = "") -> FedscopeError:
+    return FedscopeError(
+        f"{path} has coordinates but no losses{more}: nothing was computed yet; compute its surface first"
+    )
 
 
 def _coordinates(path: Path, file: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -148,10 +181,16 @@ def _coordinates(path: Path, file: Any) -> tuple[np.ndarray, np.ndarray]:
             f"{path} holds a curve along one direction (xcoordinates only), and a surface needs two; "
             "run plot_surface.py with --y too"
         )
-    x, y = (np.atleast_1d(_numbers(path, file, name)) for name in ("xcoordinates", "ycoordinates"))
-    for name, values in (("xcoordinates", x), ("ycoordinates", y)):
-        refuse_grid(path, name, values)
+    x, y = (_coordinate(path, file, name) for name in ("xcoordinates", "ycoordinates"))
     return x, y
+
+
+def _coordinate(path: Path, file: Any, name: str) -> np.ndarray:
+    stored = _numbers(path, file, name)
+    refuse_no_row(path, name, stored.shape)
+    values = np.asarray(stored[()], dtype=float)
+    refuse_grid(path, name, values)
+    return values
 
 
 def refuse_grid(path: Path, name: str, values: np.ndarray) -> None:
@@ -160,32 +199,43 @@ def refuse_grid(path: Path, name: str, values: np.ndarray) -> None:
     Raises:
         FedscopeError: other than a vector, fewer than two, not finite, two that are the same.
     """
-    if values.ndim != 1 or len(values) < 2:
-        raise FedscopeError(
-            f"{path} has {name} of shape {list(values.shape)}, and a surface needs at least 2 in a row; compute it "
-            "again"
-        )
+    refuse_no_row(path, name, values.shape)
     if not np.isfinite(values).all() or len(np.unique(values)) < len(values):
         raise FedscopeError(f"{path} has {name} that repeat or are not finite; compute its surface again")
 
 
+def refuse_no_row(path: Path, name: str, shape: tuple[int, ...]) -> None:
+    """Refuse coordinates that are no row, or too short a one, which their shape says.
+
+    Raises:
+        FedscopeError: other than a vector, fewer than two.
+    """
+    if len(shape) != 1 or shape[0] < 2:
+        raise FedscopeError(
+            f"{path} has {name} of shape {list(shape) or [1]}, and a surface needs at least 2 in a row; compute it "
+            "again"
+        )
+
+
 def _surface(path: Path, file: Any, name: str, shape: tuple[int, int]) -> np.ndarray:
     """Their values [X, Y] as what they are, [Y, X]."""
-    values = _numbers(path, file, name)
-    if values.size != shape[0] * shape[1]:
+    stored = _numbers(path, file, name)
+    # before they are read: gzip holds a thousand times its size
+    if stored.size != shape[0] * shape[1]:
         raise FedscopeError(
-            f"{path} has {name} of shape {list(values.shape)}, but {shape[1]} x and {shape[0]} y coordinates; "
+            f"{path} has {name} of shape {list(stored.shape)}, but {shape[1]} x and {shape[0]} y coordinates; "
             "compute the surface again"
         )
-    return values.ravel().reshape(shape)
+    return np.asarray(stored[()], dtype=float).ravel().reshape(shape)
 
 
-def _numbers(path: Path, file: Any, name: str) -> np.ndarray:
+def _numbers(path: Path, file: Any, name: str) -> Any:
+    """Return a dataset of numbers, all of which the file holds; none is read yet."""
     stored = file[name]
     if not isinstance(stored, h5py.Dataset) or stored.shape is None or stored.dtype.kind not in "fiu":
         raise FedscopeError(f"{path} has no numbers in {name}; compute its surface again")
     refuse_unstored(path, stored)
-    return np.asarray(stored[()], dtype=float)
+    return stored
 
 
 def _holes(plane: Plane) -> np.ndarray:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug
-from ...checkpoints import FedscopeError, Run, npz_names, regular
+from ...checkpoints import FedscopeError, Run, expand_home, npz_names, regular
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.warn_user import warn_user
@@ -121,6 +121,7 @@ def import_models(
             f"{surface} is a surface, not a model; `{command_line('import', surface)}` draws it by itself, and "
             "--start, --global, --samples, --model and --data are for models"
         )
+    out = expand_home(out)
     found = find_files(given, *(None if one is None else str(one) for one in (start, global_)))
     first = next(iter(found.rounds[0].clients.values()))
     architecture = _architecture(model, data, first, base)
@@ -135,7 +136,7 @@ def import_models(
         from .served_files import served_files
 
         expected = None if architecture is None else architecture.expected
-        served = served_files(server, server_settings, expected, network, Path(out), global_=global_)
+        served = served_files(server, server_settings, expected, network, out, global_=global_)
         if served is not None and served.in_time:
             refuse_order_of_text(found.order, f"--server {served.name}")
     aligned = None
@@ -145,7 +146,7 @@ def import_models(
         aligned = aligned_files(align, network, global_=global_)
     notes = record_files(
         found,
-        Path(out),
+        out,
         architecture=architecture,
         samples=samples,
         model=model if isinstance(model, str) else None,
@@ -215,8 +216,8 @@ def import_surface(file: Path | str, *, split: str | None = None) -> PreparedAna
 
     Args:
         file: the ``.h5`` of tomgoldstein's loss-landscape, or the ``plane.npz`` of dnn-mode-connectivity.
-        split: ``train`` or ``test``; the only one by default, of both ``test`` of an ``.h5`` and ``train`` of a
-            ``plane.npz``.
+        split: ``train`` or ``test``; by default the only one with values, of both ``test`` of an ``.h5`` and ``train``
+            of a ``plane.npz``.
 
     Raises:
         FedscopeError: no such file, or no such losses in it.

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ...checkpoints import write_durably
+from ...checkpoints.io.untrusted import expand_home
 from ..planes.result import Plane
 
 COLUMNS = ("a", "b", "loss", "error")
@@ -19,7 +20,7 @@ def write_points(path: Path | str, plane: Plane) -> None:
     ``\\addplot3 [surf] table`` and ``splot`` take. Values that are not finite are ``nan`` and ``inf``; floats read back
     exactly. The models are not kept, and ``error`` is left out where the plane has none.
     """
-    path = Path(path)
+    path = expand_home(path)
     is_dat = path.suffix.lower() == ".dat"
     surfaces = [plane.loss] if np.isnan(plane.error).all() else [plane.loss, plane.error]
     between = " " if is_dat else ","

@@ -321,3 +321,22 @@ def test_training_goes_on_where_nothing_can_be_said(here: Path) -> None:
         assert len(np.loadtxt("half/metrics.csv", delimiter=",", skiprows=1, usecols=0)) == 2
         assert subprocess.run([*command[:4], "ls", "nothing"], stderr=full).returncode == 2
         assert subprocess.run([*command[:4], "ls", "half"], stdout=subprocess.DEVNULL, stderr=full).returncode == 0
+
+
+@pytest.mark.parametrize("words", ["--help", "recipes", "ls whole", "ls whole --json", "updates whole --out u"])
+def test_a_reader_that_is_gone_is_no_error(here: Path, words: str) -> None:
+    """As of ``fedscope ls | head -0``."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as pipe:  # noqa: PTH123 (of a descriptor)
+        command = [sys.executable, "-P", "-m", "fedscope.cli", *words.split()]
+        ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_mistake_is_one_though_nobody_reads_standard_output(here: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as pipe:  # noqa: PTH123 (of a descriptor)
+        command = [sys.executable, "-P", "-m", "fedscope.cli", "ls", "nothing"]
+        assert subprocess.run(command, stdout=pipe, stderr=subprocess.DEVNULL).returncode == 2

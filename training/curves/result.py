@@ -12,7 +12,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Run, write_durably
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.io.untrusted import RESULT, read_json, read_text
+from ...checkpoints.io.untrusted import RESULT, expand_home, read_json, read_text
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
@@ -118,6 +118,7 @@ class Curves(TableResult):
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the table, then the provenance; returns their paths. Floats survive."""
+        base = expand_home(base)
         table, head = self.paths(base)
         table.parent.mkdir(parents=True, exist_ok=True)
         counts = {self.suffixes[0]: write_csv(table, ("run", "round", *self.columns), self.rows()[0])}

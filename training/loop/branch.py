@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, Run, RunWriter, real_path, refuse_occupied
+from ...checkpoints import FedscopeError, Run, RunWriter, expand_home, real_path, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.rounds.run_identity import identities_upto
@@ -93,7 +93,7 @@ def branch_with(
     run: Run, round: int, changes: Mapping[str, Mapping[str, Any]], out: Path | str, options: TrainOptions
 ) -> Run:
     """As :func:`branch`, with its options as one value."""
-    out = Path(out)
+    out = expand_home(out)
     refuse_occupied(out, options.force)
     if real_path(out) == real_path(run.path):
         raise FedscopeError(f"--out {out} is the run that is branched from; give another --out")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, refuse_occupied
+from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, expand_home, refuse_occupied
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.torch_state import own_torch_state
@@ -134,7 +134,7 @@ def train(
 @own_torch_state()
 def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     """As :func:`train`, with its options as one value."""
-    out = Path(out)
+    out = expand_home(out)
     refuse_until(options.until, 0)
     config, learnt = resolve_task(config, options.task)
     data = data_to_train_on(

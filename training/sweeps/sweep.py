@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
-from ...checkpoints.io.untrusted import lost_link
+from ...checkpoints.io.untrusted import expand_home, lost_link
 from ..config.config import Config, merge
 from ..config.from_python import SINGLE, tables_of_keywords
 from ..config.recipes import Cell
@@ -55,7 +55,7 @@ class Sweep:
         Raises:
             FedscopeError: no sweep, or a damaged plan.
         """
-        path = Path(path)
+        path = expand_home(path)
         plan = read_plan(path, checked=checked)
         return cls(path, plan, failures_in(path, plan))
 
@@ -173,7 +173,7 @@ def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by:
         FedscopeError: the folder holds something else, or another sweep; another process, or jobs, train it.
         KeyboardInterrupt: passed on; the same call goes on.
     """
-    out = Path(out)
+    out = expand_home(out)
     trusted = given_with(plan)
     refuse_unknown_process(plan)
     plan = _of_folder(plan, out)

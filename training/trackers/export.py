@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...analysis.runs import RunLike, open_run
-from ...checkpoints import FedscopeError, Run, nearest
+from ...checkpoints import FedscopeError, Run, expand_home, nearest
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
 from ...checkpoints.io.shell_words import command_line
@@ -28,6 +28,8 @@ TRACKERS = ("trackio", "wandb", "mlflow", "csv")
 LOOK = 1.0
 #: in the run's folder while it is exported: a lock, so that two exports at a time do not bring the same points
 LOCK = ".exporting"
+#: of a tracker, where none is given
+PROJECT = "fedscope"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def export_metrics(
     to: str,
     *,
     file: Path | str | None = None,
-    project: str = "fedscope",
+    project: str = PROJECT,
     name: str | None = None,
     follow: bool = False,
     force: bool = False,
@@ -77,8 +79,8 @@ def export_metrics(
         progress: told how many rounds are there, and of how many; 0 where that is not known.
 
     Raises:
-        FedscopeError: no run; one without numbers; another word; the tracker is not installed, not logged in or fails;
-            it has another run of this name; another export of the run goes on.
+        FedscopeError: no run; one without numbers; another word; a ``project`` or ``name`` for ``csv``; the tracker is
+            not installed, not logged in or fails; it has another run of this name; another export of the run goes on.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -91,6 +93,8 @@ def export_metrics(
     path, called = opened.path, name or opened.name
     if not follow and not opened.rounds:
         opened.round("last")  # says that there is none
+    if to == "csv":
+        _refuse_of_trackers({"--project": None if project == PROJECT else project, "--name": name})
     tracker = _open(to, file, project, called, force)
     first = identity_of(opened)
     with _alone(path, to), _closed(tracker):
@@ -119,6 +123,14 @@ def _exported(tracker: Tracker, said: Snapshot, to: str) -> Exported:
     return Exported(tracker.where, tracker.looked_at, len(said.points), 0 if to == "csv" else len(said.pictures))
 
 
+def _refuse_of_trackers(given: Mapping[str, str | None]) -> None:
+    for flag, value in given.items():
+        if value is not None:
+            raise FedscopeError(
+                f"{flag} {value} is for what goes to a tracker, and --to csv writes a table; leave it out"
+            )
+
+
 def _open(to: str, file: Path | str | None, project: str, name: str, force: bool) -> Tracker:
     if to not in TRACKERS:
         raise FedscopeError(f"--to {to} is unknown{nearest(to, TRACKERS) or ';'} there are {', '.join(TRACKERS)}")
@@ -131,7 +143,7 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
     if file is None and force:
         raise FedscopeError(f"--force replaces a file, and --to {to} writes none; leave it out")
     if file is not None:
-        path = Path(file)
+        path = expand_home(file)
         if path.suffix.lower() != ".csv":
             raise FedscopeError(f"{path} must end in .csv, for --to csv writes a table")
         if not path.absolute().parent.is_dir():

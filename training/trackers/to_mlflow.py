@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ _REMEDY = (
 _OTHER = "give another --project, or delete the run in mlflow"
 #: metrics and parameters that a server takes at once
 _MOST, _MOST_PARAMETERS = 1000, 100
-#: letters of a parameter that every version keeps
-_LONGEST = 500
+#: letters of a parameter that every version keeps, and of a metric's or a parameter's name
+_LONGEST, _LONGEST_NAME = 500, 250
 
 
 class MLflow:
@@ -66,6 +67,7 @@ class MLflow:
     def write(self, run: Snapshot) -> None:
         """Log what is missing."""
         self._is_complete = run.is_complete
+        run = _as_mlflow_spells(run)
         with explained(NAME, self._version, _REMEDY):
             if not self._run:
                 self._open(run)
@@ -115,9 +117,9 @@ class MLflow:
         self._run = own.info.run_id
         self._figures = dict(own.data.tags)
         settings = [
-            self._param(key, str(value)[:_LONGEST])
+            self._param(spell(key), str(value)[:_LONGEST])
             for key, value in run.settings.items()
-            if key not in own.data.params and key != IDENTITY
+            if spell(key) not in own.data.params and key != IDENTITY
         ]
         for some in _portions(settings, _MOST_PARAMETERS):
             self._client.log_batch(self._run, params=some)
@@ -127,9 +129,37 @@ class MLflow:
         }
 
 
+def _as_mlflow_spells(run: Snapshot) -> Snapshot:
+    """Return a run whose numbers are called as in mlflow, where what is there is looked up by these names."""
+    points = (replace(point, values={spell(tag): value for tag, value in point.values.items()}) for point in run.points)
+    return replace(run, points=tuple(points))
+
+
+def spell(name: str) -> str:
+    """Return a name with letters that mlflow takes: no others than in words, ``.``, ``-``, ``/`` and spaces, and no
+    path that leads to another one. No two names become one: fedscope's own have no spaces.
+
+    >>> spell("test/test_error"), spell("training/precision@10"), spell("training/a//b")
+    ('test/test_error', 'training/precision at 10', 'training/a/ /b')
+    """
+    parts = [f" {part}" if part in ("", ".", "..") else re.sub(r"[^\w.-]", _in_words, part) for part in name.split("/")]
+    spelled = "/".join(parts)
+    if len(spelled) <= _LONGEST_NAME:
+        return spelled
+    return f"{spelled[: _LONGEST_NAME - 20]} {_short_digest(name)}"
+
+
+def _in_words(letter: re.Match[str]) -> str:
+    return " at " if letter[0] == "@" else f" {ord(letter[0]):x} "
+
+
 def _tag_of(name: str) -> str:
     """Of a figure's digest: mlflow's tags hold few kinds of letters."""
-    return f"fedscope.figure.{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+    return f"fedscope.figure.{_short_digest(name)}"
+
+
+def _short_digest(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _portions(values: list[Any], most: int) -> Iterator[list[Any]]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ...io.errors import FedscopeError
 from ...io.keywords import speak_keywords
+from ...io.untrusted import expand_home
 from ...runs.folders import refuse_occupied
 from ..client_names import ClientNames
 from ..coerce_models import architecture
@@ -84,7 +85,7 @@ def record_nvflare(
     named = named_method(method, seed, settings)
     if not resume:
         refuse_occupied(
-            Path(path).absolute(), force, "give force=True to replace it, or resume=True", "give another path"
+            expand_home(path).absolute(), force, "give force=True to replace it, or resume=True", "give another path"
         )
     from .widget import RoundRecorder
 

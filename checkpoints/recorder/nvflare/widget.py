@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from ...io.errors import FedscopeError
+from ...io.untrusted import expand_home
 from ..recorder import Recorder
 from .events import EventRounds
 
@@ -57,7 +57,7 @@ class RoundRecorder(Widget):  # type: ignore[misc, unused-ignore]
             raise FedscopeError("nvflare is not installed; pip install nvflare==2.9.0")
         super().__init__()
         # by their names, by which NVFlare writes them into the job's files
-        self.path = str(Path(path).absolute())
+        self.path = str(expand_home(path).absolute())
         self.model, self.data, self.standardise = model, data, standardise
         self.method, self.seed, self.settings = method, seed, settings
         self.clients, self.keep, self.sketch, self.drift = clients, keep, sketch, drift

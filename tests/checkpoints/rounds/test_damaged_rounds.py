@@ -249,6 +249,10 @@ GATE: dict[str, tuple[Callable[[Any], object], str]] = {
         r"say 'x' for lr, which is not a "
         "numbe",
     ),
+    "a metric of 400 digits": (
+        lambda f: f.attrs.__setitem__("metrics", '{"lr": ' + "9" * 400 + "}"),
+        r"its metrics say a number of 400 digits for lr",
+    ),
     "metrics that are a number": (lambda f: f.attrs.__setitem__("metrics", 3.0), r"metrics are not a text of numbers"),
     "another round": (lambda f: f.attrs.__setitem__("round", 39), r"it holds round 39, though its name says 40"),
     "a state without end": (endless, r"has no end"),

@@ -63,6 +63,11 @@ def changed(path: Path, **entries: Any) -> None:
             {"branch": {"identities": [[1, "\ud800"]]}},
             r"says branch.identities = .* a list of \[last round, identity\]",
         ),
+        ({"adapters": {"lora_alpha": 10**400}}, "says adapters.lora_alpha = 10{39}..., which should be a number"),
+        (
+            {"data": {**DATA, "channel_means": [10**400]}},
+            r"says data.channel_means = \[10{38}..., which should be a list of numbers",
+        ),
         ({"branch": {"round": 1}}, "does not say run of what the run branches from"),
         ({"branch": {"run": "a", "created": "b"}}, "does not say round of what the run branches from"),
         ({"data": "digits"}, "says data = 'digits', which should be an object"),
@@ -282,6 +287,33 @@ def test_an_array_in_another_file_is_not_followed(tmp_path: Path) -> None:
         file.create_virtual_dataset("x", layout)
         with pytest.raises(FedscopeError, match="keeps /x in another file"):
             read_array(tmp_path / "a.h5", file, "x", "iu", 1)
+
+
+LINKS = [h5py.SoftLink("/other"), h5py.ExternalLink("other.h5", "/x")]
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_links_in_place_of_a_partition_are_not_followed(tmp_path: Path, link: Any) -> None:
+    PARTITION.save(tmp_path / "partition.h5")
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["x"] = [0, 3, 5]
+    with h5py.File(tmp_path / "partition.h5", "r+") as file:
+        file.move("offsets", "other")
+        file["offsets"] = link
+    with pytest.raises(FedscopeError, match=r"partition.h5: offsets is a link, but the file must hold its data its"):
+        Partition.load(tmp_path / "partition.h5")
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_links_in_place_of_a_results_values_are_not_followed(tmp_path: Path, link: Any) -> None:
+    path = result(tmp_path / "x.nc")
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["x"] = np.ones((2, 3))
+    with h5py.File(path, "r+") as file:
+        file.move("loss", "other")
+        file["loss"] = link
+    with pytest.raises(FedscopeError, match=r"x.nc: loss is a link, but the file must hold its data itself; give a"):
+        read_netcdf(path)
 
 
 # --- metrics.csv ---

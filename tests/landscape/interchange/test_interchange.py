@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 from matplotlib.figure import Figure
 
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.cli.main import run
 from fedscope.landscape import Plane, PlaneModel, draw_panels, write_surface
 from fedscope.landscape.interchange.garipov import read_plane
@@ -102,6 +103,87 @@ def test_a_file_of_two_splits_is_read_for_the_one_asked_for(tmp_path: Path) -> N
     crunched(path, "test", values={0: 7.0})
     assert read_surface(path).loss[0, 0] == 7.0
     assert read_surface(path, "train").loss[0, 0] == 9.0
+
+
+def half_computed(path: Path) -> Path:
+    """A file of which one split is whole, and the other's surface was just laid out."""
+    crunched(path)
+    return crunched(path, "test", values=dict.fromkeys(range(28), -1))
+
+
+def test_a_split_without_one_value_gives_way_to_the_other(tmp_path: Path) -> None:
+    path = half_computed(tmp_path / "s.h5")
+    said = r"s.h5 has no test losses yet \(all are -1: not computed\)"
+    with pytest.warns(FedscopeWarning, match=said + ", so its train losses are taken$"):
+        found = read_surface(path)
+    assert (found.attrs["split"], found.attrs["holes"]) == ("train", 0)
+    np.testing.assert_array_equal(found.loss, loss_at(X[None, :], Y[:, None]))
+    with pytest.raises(FedscopeError, match=said + ", only those of train; give --split train$"):
+        read_surface(path, "test")
+
+
+def test_a_split_with_values_is_taken_without_a_word(tmp_path: Path) -> None:
+    path = half_computed(tmp_path / "s.h5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_surface(path, "train").attrs["split"] == "train"  # which was asked for
+        some = crunched(tmp_path / "some.h5", "test", values=dict.fromkeys(range(27), -1))
+        crunched(some)
+        assert read_surface(some).attrs["holes"] == 27  # a surface that is just computed
+        diverged = crunched(tmp_path / "diverged.h5", "test", values=dict.fromkeys(range(28), np.nan))
+        crunched(diverged)
+        assert read_surface(diverged).attrs["split"] == "test"
+        own = Plane(X, Y, np.full((4, 7), -1.0), np.full((4, 7), np.nan), (), 0.0, "none", {"split": "test"})
+        write_surface(tmp_path / "own.h5", own)
+        assert read_surface(tmp_path / "own.h5").attrs["holes"] == 0
+
+
+@pytest.mark.parametrize("splits", [("test",), ("train",), ("train", "test")])
+def test_a_surface_without_one_value_is_refused(
+    tmp_path: Path, splits: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split in splits:
+        crunched(tmp_path / "s.h5", split, values=dict.fromkeys(range(28), -1))
+    assert run(["import", str(tmp_path / "s.h5"), "--out", str(tmp_path / "q")]) == 2
+    said = capsys.readouterr().err
+    assert "s.h5 has coordinates but no losses (all are -1): nothing was computed yet; compute its surface fi" in said
+    assert said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["s.h5"]
+
+
+@pytest.mark.parametrize("name", ["xcoordinates", "train_loss", "train_acc", "computed", "dir_file"])
+@pytest.mark.parametrize("kind", ["external", "soft"])
+def test_links_are_not_followed(tmp_path: Path, name: str, kind: str) -> None:
+    """One into another file may lead to a named pipe, which waits for ever."""
+    crunched(tmp_path / "other.h5", computed=np.ones((7, 4), np.int8), dir_file="w.h5")
+    path = crunched(tmp_path / "s.h5", computed=np.ones((7, 4), np.int8), dir_file="w.h5")
+    with h5py.File(path, "r+") as file:
+        file.move(name, "kept")
+        file[name] = h5py.ExternalLink("other.h5", f"/{name}") if kind == "external" else h5py.SoftLink("/kept")
+    with pytest.raises(FedscopeError, match=rf"s\.h5: {name} is a link, but the file must hold its data itself; give"):
+        read_surface(path)
+
+
+@pytest.mark.parametrize("name", ["xcoordinates", "train_loss", "train_acc", "computed"])
+def test_a_shape_that_does_not_fit_is_refused_before_its_values_are_read(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = crunched(tmp_path / "s.h5", computed=np.ones((7, 4), np.int8))
+    shape = (5, 10**4) if name == "xcoordinates" else (5 * 10**4,)
+    with h5py.File(path, "r+") as file:
+        del file[name]
+        file.create_dataset(name, data=np.zeros(shape, "i1"), compression="gzip")
+    read: list[str] = []
+    whole = h5py.Dataset.__getitem__
+
+    def noting(self: Any, *args: Any, **more: Any) -> Any:
+        read.append(self.name)
+        return whole(self, *args, **more)
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", noting)
+    with pytest.raises(FedscopeError, match=rf"s\.h5 has {name} of shape \[5"):
+        read_surface(path)
+    assert f"/{name}" not in read
 
 
 def test_without_accuracies_the_error_is_unknown_and_not_drawn(tmp_path: Path) -> None:

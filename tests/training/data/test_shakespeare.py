@@ -107,6 +107,18 @@ def test_tokens_are_decoded_once(tff: Path, tmp_path: Path, monkeypatch: pytest.
     assert (about["version"], about["classes"]) == (cache.VERSION, 90)
 
 
+@pytest.mark.parametrize("place", ["examples", "examples/LEAR_FOOL", "examples/LEAR_FOOL/snippets"])
+def test_links_into_other_files_are_not_followed(tff: Path, place: str) -> None:
+    with h5py.File(tff / "shakespeare_test.h5", "r+") as file:
+        if place in file:
+            del file[place]
+        file[place] = h5py.ExternalLink("shakespeare_train.h5", f"/{place}")
+    with pytest.raises(
+        FedscopeError, match=rf"shakespeare_test.h5: {place} is a link, but the file must hold its data"
+    ):
+        load_data(f"shakespeare:{tff}")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -21,10 +21,12 @@ from fake_trackers import Fakes, Killed
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, RoundRecord, Run, RunWriter
 from fedscope.checkpoints.io.locks import hold
+from fedscope.checkpoints.rounds.metrics import is_own
 from fedscope.cli.main import run as command
 from fedscope.training.trackers import export as module
 from fedscope.training.trackers.pictures import PNG
 from fedscope.training.trackers.snapshot import pictures_in, snapshot_of
+from fedscope.training.trackers.to_mlflow import spell
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -135,6 +137,47 @@ def test_each_point_and_figure_comes_once(fakes: Fakes, to: str, capsys: pytest.
             "figures/plane",
         ]
     assert not Path("ima", module.LOCK).exists()
+
+
+#: that a loop may give its numbers: see ``checkpoints.rounds.metrics.OWN``
+ODD = ("precision@10", "precision_at_10", "a@", "a//b", "a/b", "a/", "a/./b", "a/../b", "a/.", "a.", "_" + "@" * 79)
+
+
+@pytest.mark.parametrize("to", [*REMOTE, "csv"])
+def test_every_name_that_a_loop_may_give_goes_along(fakes: Fakes, to: str) -> None:
+    assert all(map(is_own, ODD))
+    rows = [{name: float(t * i) for i, name in enumerate(ODD, 1)} | {"test_error_a.b-c": 0.5} for t in (1, 2)]
+    recorded("odd", *rows, planned=2)
+    file = Path("t.csv") if to == "csv" else None
+    for _ in range(2):  # of which the second has nothing to bring
+        fedscope.export_metrics("odd", to, file=file)
+    if file is not None:
+        assert len(next(csv.reader([file.read_text().splitlines()[0]]))) == 1 + len(ODD) + 1
+        return
+    found = points(fakes, to)
+    assert sorted(found.values()) == [1] * 2 * (len(ODD) + 1)  # no two of them became one
+    assert sorted(value for _, _, value in found) == sorted(value for row in rows for value in row.values())
+    with RunWriter.open(Path("odd")) as writer:
+        writer.write(RoundRecord(3, None, None, None, None, *[np.zeros(0)] * 5, metrics=rows[0]))
+    fedscope.export_metrics("odd", to)
+    assert sum(points(fakes, to).values()) == 3 * (len(ODD) + 1)
+
+
+def test_names_that_mlflow_takes_are_as_they_were(fakes: Fakes) -> None:
+    """A run that an earlier fedscope has begun there goes on under the same names."""
+    names = ("test/test_error", "training/val_top-5", "test/test_error_a.b-c", "training/räte", "client.lr")
+    assert [spell(name) for name in names] == list(names)
+    odd = ["@", " at ", "a b", "a 20 b", "", " ", ".", " .", "..", "ü", "\U0001f600", "a" * 251, "a" * 252]
+    assert len({spell(name) for name in odd}) == len(odd)
+
+
+def test_a_table_has_no_project_nor_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    why = "is for what goes to a tracker, and --to csv writes a table; leave it out"
+    for words in ("--project foo", "--name bar"):
+        assert refused("ima", "t.csv", "--to", "csv", *words.split(), capsys=capsys) == f"{words} {why}"
+    assert not Path("t.csv").exists()
+    with pytest.raises(FedscopeError, match=r"^project='foo' is for what goes to a tracker, and to='csv' writes"):
+        fedscope.export_metrics("ima", "csv", file="t.csv", project="foo")
 
 
 @pytest.mark.parametrize("to", [*REMOTE, "wandb online"])
