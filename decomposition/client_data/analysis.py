@@ -88,6 +88,7 @@ def data(
             **{"clients": len(split.clients), "client_test": how.client_test, "samples": len(dataset.y_train)},
             **{"shown": shown, "of_each": samples},
             **({} if run is not None else split_settings(split, how.partition)),
+            **({"ignored": ignored} if (ignored := _ignored(dataset, split)) else {}),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
@@ -214,6 +215,13 @@ def _of_config(tables: Mapping[str, Mapping[str, Any]]) -> tuple[Dataset, Partit
     config, task = resolve_task(Config.read(tables), None)
     dataset = data_to_train_on(config.data.name, task)
     return *split_dataset(config, dataset), config.data.resolved()
+
+
+def _ignored(dataset: Dataset, split: Partition) -> int:
+    """Count the samples of clients, their test parts too, whose label a criterion ignores: they are of no class."""
+    if not dataset.task.has_classes:
+        return 0
+    return sum(int((dataset.y_train[rows] < 0).sum()) for rows in (*split.clients, *(split.test or ())))
 
 
 def client_data(dataset: Dataset, split: Partition, shown: int, samples: int, attrs: Mapping[str, Any]) -> ClientData:

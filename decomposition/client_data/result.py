@@ -131,9 +131,11 @@ class ClientData(ArrayResult):
         clients, classes = len(self.clients), self.counts.shape[1]
         sizes, held = self.sizes[self.clients], (self.counts[self.clients] > 0).sum(axis=1)
         begin = f"{self.title}: "
-        owned, there = int(sizes.sum() + self.test.sum()), self.attrs.get("samples")
+        ignored = int(self.attrs.get("ignored", 0))
+        owned, there = int(sizes.sum() + self.test.sum()) + ignored, self.attrs.get("samples")
         nobody = f"; {there - owned:,} of {there:,} samples are nobody's" if there is not None and there > owned else ""
         own = f", {int(self.test.sum()):,} more in the clients' own test parts" if self.test.any() else ""
+        own += f", {ignored:,} more whose label is ignored" if ignored else ""
         domains = f" in {len(self.domains)} domains" if self.domains else ""
         kinds = f" of {_range_words(held, 'class', 'classes')}, of {classes}" if classes > 1 else ""
         return (

@@ -70,6 +70,8 @@ def test_ignored_labels_are_dealt_out_and_no_class(how: str, tmp_path: Path) -> 
     assert run.round(1).client_samples.sum() == 90  # they count in a client's number of samples
     found = fedscope.data(run, settings={"data": {"name": arrays()}})
     assert (found.counts == parts.label_counts).all()
+    assert "; 65 samples in all, 25 more whose label is ignored" in found.summary()
+    assert "nobody" not in found.summary()
 
 
 def test_ignored_labels_of_the_test_split_alone_are_not_missed(tmp_path: Path) -> None:
