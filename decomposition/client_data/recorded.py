@@ -10,6 +10,7 @@ from ...checkpoints import FedscopeError, Run, expand_home, npz_names, read_npz
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.recorder.coerce_tokens import LABELS, TOKENS
 from ...checkpoints.recorder.stored_data import NAME, read_kept
+from ...command_line import answering
 from ...training.inputs.recorded_data import dataset_asked, is_recorded, refuse_unlike
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from ...evaluation.tasks import Task
     from ...training import Dataset
 
-GIVE = "give them with --data (settings={'data': ...})"
-#: said of counts alone, which are written: what shows the samples is another result
-_AGAIN = "with --data give --force, too, where these counts were written"
+GIVE = "give them with --data"
+#: said of counts alone where a command writes them: what shows the samples is another result
+_AGAIN = "; with --data give --force, too, where these counts were written"
 #: a file's names of targets
 _TARGETS = ("y_test", "y_train", "y")
 #: the name of the task of classes
@@ -43,15 +44,19 @@ def dataset_of(run: Run, given: Any) -> Dataset | None:
     except FedscopeError as error:
         if given is not None:
             raise
-        warn_user(f"{run.path}: no samples are shown, only how many there are: {error}; {_AGAIN}")
+        warn_user(f"{run.path}: no samples are shown, only how many there are: {error}{_again()}")
         return None
     if not len(dataset.y_train):
         warn_user(
             f"{run.path}: no samples are shown, only how many there are: {dataset.name} has no training samples; "
-            f"{GIVE}; {_AGAIN}"
+            f"{GIVE}{_again()}"
         )
         return None
     return dataset
+
+
+def _again() -> str:
+    return _AGAIN if answering.get() else ""
 
 
 def _read(run: Run, given: Any) -> Dataset:

@@ -281,7 +281,7 @@ def test_a_recorded_run_whose_data_are_not_here_shows_counts_and_says_so(tmp_pat
     for name, own, why in (
         ("sum", {"data": both, "keep_data": False}, "keeps the sum of its data alone"),
         ("none", {"labels": CLASSES}, "the run does not say its data"),
-        ("code", {"data": "mydata:load", "labels": CLASSES}, "if you know it, give --data mydata:load"),
+        ("code", {"data": "mydata:load", "labels": CLASSES}, "if you know it, give data='mydata:load'"),
         ("test", {"data": (IMAGES, CLASSES), "labels": CLASSES}, "has no training samples"),
     ):
         path = recorded(tmp_path / name, **own, partition=PARTS)

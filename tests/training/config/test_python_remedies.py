@@ -115,11 +115,13 @@ PARTS = [np.arange(25 * k, 25 * k + 25) for k in range(4)]
         {np.int64(k): range(25 * k, 25 * k + 25) for k in (2, 0, 3, 1)},
         np.arange(100).reshape(4, 25),
         torch.arange(100).reshape(4, 25),
-        (part.tolist() for part in PARTS),
+        "generator",
     ],
 )
 def test_rows_by_the_clients_number_are_a_partition(given: Any, tmp_path: Path) -> None:
     """As a recorder takes them."""
+    if isinstance(given, str):
+        given = (part.tolist() for part in PARTS)
     settings = {**SMALL, "clients": None, "model": linear, "data": SPLITS}
     made = fedscope.train(out=tmp_path / "run", partition=given, **settings)
     assert made.partition is not None

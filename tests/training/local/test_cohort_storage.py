@@ -322,7 +322,7 @@ def test_the_refusal_comes_before_anything_is_made(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("fedscope.training.build.HELD", 0)  # the model itself has its own refusal
     run = train(config(run={"rounds": 2}), tmp_path / "fma")
     with streamed() as made:
-        with pytest.raises(FedscopeError, match="--server fedsa holds a layer of all 3 clients of a round in memory"):
+        with pytest.raises(FedscopeError, match="server='fedsa' holds a layer of all 3 clients of a round in memory"):
             train(config("sgd", "fedsa"), tmp_path / "run")
         with pytest.raises(FedscopeError, match="--server fedsa holds a layer of all 3 clients of a round"):
             branch(run, 1, {"server": {"method": "fedsa"}}, tmp_path / "branch")

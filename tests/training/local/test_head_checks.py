@@ -108,7 +108,7 @@ def given(client: str = "sgd", head: str | None = None, **own: Any) -> dict[str,
 def test_another_layer_is_refused_and_the_head_named_which_then_goes(
     tmp_path: Path, client: str, model: type[nn.Module], why: str
 ) -> None:
-    sentence = rf"client.method = '{client}' needs .* its last linear layer {why}; .*--set model.head=classifier$"
+    sentence = rf"client.method = '{client}' needs .* its last linear layer {why}; .*{{'head': 'classifier'}}}}$"
     with pytest.raises(FedscopeError, match=sentence):
         fedscope.train(given(client), tmp_path / "run", model=model)
     assert not (tmp_path / "run").exists()
@@ -121,9 +121,11 @@ def test_another_layer_is_refused_and_the_head_named_which_then_goes(
 
 def test_parts_of_an_average_and_muon_need_it_too(tmp_path: Path) -> None:
     parts = {**given(), "average": {"method": "wima", "window": 2, "parts": "classifier"}}
-    with pytest.raises(FedscopeError, match=r"average.method = 'wima' needs .*'fc2' has 8 .*model.head=classifier$"):
+    with pytest.raises(FedscopeError, match=r"average.method = 'wima' needs .*'fc2' has 8 .*'head': 'classifier'}}$"):
         fedscope.train(parts, tmp_path / "run", model=HeadFirst)
-    with pytest.raises(FedscopeError, match=r"client.optimiser = 'muon' needs .*'aux' is not .*head=classifier$"):
+    with pytest.raises(
+        FedscopeError, match=r"client.optimiser = 'muon' needs .*'aux' is not .*'head': 'classifier'}}$"
+    ):
         fedscope.train(given(optimiser="muon", lr=0.001), tmp_path / "run", model=Auxiliary)
     run = fedscope.train(given(), tmp_path / "run", model=HeadFirst)
     with pytest.raises(FedscopeError, match=r"parts='classifier' needs .* the head is classifier: train with .*all'$"):
@@ -132,7 +134,7 @@ def test_parts_of_an_average_and_muon_need_it_too(tmp_path: Path) -> None:
 
 def test_where_no_layer_is_the_head_another_method_is_advised(tmp_path: Path) -> None:
     with pytest.raises(
-        FedscopeError, match=r"'fc1' has 30 outputs, not the model's 10; name .*, or give --client sgd$"
+        FedscopeError, match=r"'fc1' has 30 outputs, not the model's 10; name .*, or give client='sgd'$"
     ):
         fedscope.train(given("fedbabu"), tmp_path / "run", model=NoHead)
     with pytest.raises(FedscopeError, match=r"'fc1' has 30 outputs, not the model's 10; name another layer"):
@@ -143,16 +145,19 @@ def test_where_no_layer_is_the_head_another_method_is_advised(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("settings", "otherwise"),
     [
-        ({"client": {"method": "moon", "epochs": 1}}, "name another layer with .*, or give --client sgd"),
-        ({"client": {"method": "fedbabu", "epochs": 1}}, "name another layer with .*, or give --client sgd"),
-        ({"average": {"method": "wima", "window": 2, "parts": "classifier"}}, r"give --set average\.parts=all"),
+        ({"client": {"method": "moon", "epochs": 1}}, "name another layer with .*, or give client='sgd'"),
+        ({"client": {"method": "fedbabu", "epochs": 1}}, "name another layer with .*, or give client='sgd'"),
+        (
+            {"average": {"method": "wima", "window": 2, "parts": "classifier"}},
+            r"give config={'average': {'parts': 'all'}}",
+        ),
     ],
 )
 @pytest.mark.parametrize(("model", "outputs"), [(CutOutputs, 100), (TwoHeads, 4)])
 def test_a_head_of_other_outputs_is_to_be_named_itself_which_then_goes(
     tmp_path: Path, settings: dict[str, Any], otherwise: str, model: type[nn.Module], outputs: int
 ) -> None:
-    sentence = rf"'head' has {outputs} outputs, not the model's 10; name it if it is the head: --set model\.head=head; "
+    sentence = rf"'head' has {outputs} outputs, not the model's 10; name it if it is the head: .*'head'}}}}; "
     with pytest.raises(FedscopeError, match=f"{sentence}otherwise {otherwise}$"):
         fedscope.train({**given(), **settings}, tmp_path / "run", model=model)
     named = {**given(), **settings, "model": {"head": "head"}}
@@ -172,7 +177,7 @@ def test_a_layer_named_by_hand_may_have_other_outputs_unless_it_is_asked_for_ans
     first, last = run.round(1).read("start").arrays(), run.round(2).read("global").arrays()
     assert np.array_equal(first["fc1.weight"], last["fc1.weight"])
     with pytest.raises(
-        FedscopeError, match=r"model.head = 'fc1' has 8 outputs, not the model's 10; .*head=classifier$"
+        FedscopeError, match=r"model.head = 'fc1' has 8 outputs, not the model's 10; .*'head': 'classifier'}}$"
     ):
         fedscope.train(given("fedfa", "fc1"), tmp_path / "other", model=HeadFirst)
 

@@ -270,7 +270,7 @@ def test_auto_on_an_accelerator_is_what_was_measured_there(device: str, classes:
 
 
 def test_a_method_that_cannot_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(FedscopeError, match=r"in one pass, which client\.method = 'fedgen' cannot; give --set run"):
+    with pytest.raises(FedscopeError, match=r"in one pass, which client\.method = 'fedgen' cannot; give config={'run'"):
         train(config("fedgen"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

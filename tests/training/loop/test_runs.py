@@ -206,9 +206,9 @@ def test_a_client_that_diverges_is_named_and_its_round_is_recorded(tmp_path: Pat
         ),
         (
             {"client": {"lr": 1e38, "epochs": 1, "batch": 10_000}},
-            r"round 1: the global model .* although .*; train again with a smaller --lr, or",
+            r"round 1: the global model .* although .*; train again with a smaller lr=, or",
         ),
-        ({"client": {"lr": 1e30}}, r"round 1: the training loss of .* is recorded in .*wild; use a smaller --lr$"),
+        ({"client": {"lr": 1e30}}, r"round 1: the training loss of .* is recorded in .*wild; use a smaller lr=$"),
     ],
 )
 def test_a_model_that_diverges_in_the_last_round_is_told(

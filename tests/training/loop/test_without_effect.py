@@ -58,8 +58,8 @@ def test_a_rate_of_another_exploration_is_told_where_it_is_trained(tmp_path: Pat
     small = {"data": {"clients": 4, "share": 0.2}, "model": {"hidden": [4]}, "client": {"epochs": 1}}
     small["run"] = {"rounds": 2, "participation": 0.5, "evaluate_clients": 0}
     words = (
-        r"^average\.explore_high = 0\.5 has no effect with average\.explore = 'exp'; leave it out, or give --set "
-        r"average\.explore=cyclic \(it counts with cyclic, triangle\)$"
+        r"^average\.explore_high = 0\.5 has no effect with average\.explore = 'exp'; leave it out, or give "
+        r"config=\{'average': \{'explore': 'cyclic'\}\} \(it counts with cyclic, triangle\)$"
     )
     with pytest.warns(FedscopeWarning, match=words):
         train({**small, "average": {"method": "ima", "explore_high": 0.5}}, tmp_path / "run")

@@ -221,6 +221,6 @@ def test_a_run_that_chooses_on_its_test_data_says_so(tmp_path: Path) -> None:
         "run": {"rounds": 1, "evaluate_clients": 0},
     }
     with pytest.warns(
-        FedscopeWarning, match="--server greedy chooses on the test split, on which the run's models are"
+        FedscopeWarning, match="server='greedy' chooses on the test split, on which the run's models are"
     ):
         train(Config.read(config), tmp_path / "run")

@@ -572,7 +572,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(model: str, text: Any, tmp_pa
     }
     with pytest.raises(
         FedscopeError,
-        match=rf"text\.npz has the token 9, but the vocabulary of {model} has 5, .* --set model\.vocabulary=10$",
+        match=rf"text\.npz has the token 9, but the vocabulary of {model} has 5, .* {{'vocabulary': 10}}}}$",
     ):
         train(Config.read(tables), tmp_path / "run")
     tables["model"]["vocabulary"] = 10
