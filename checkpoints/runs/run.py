@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -59,6 +60,7 @@ class Run:
     """
 
     code: Mapping[str, Any] = MappingProxyType({})
+    _called = ""
 
     def __init__(self, path: Path, info: dict[str, Any]) -> None:
         self.path, self.info = path, info
@@ -135,8 +137,15 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The folder's name, as it can be shown: see :func:`~fedscope.checkpoints.io.visible_text.visible`."""
-        return visible(self.path.name or real_path(self.path).name)
+        """The folder's name, as it can be shown: see :func:`~fedscope.checkpoints.io.visible_text.visible`; or what it
+        was :meth:`called`."""
+        return self._called or visible(self.path.name or real_path(self.path).name)
+
+    def called(self, name: str) -> Run:
+        """Return the same run under another name, where it stands beside one of its own."""
+        other = copy.copy(self)
+        other._called = name
+        return other
 
     @cached_property
     def config(self) -> dict[str, Any] | None:

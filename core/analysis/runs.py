@@ -19,6 +19,7 @@ from ..checkpoints import (
 from ..checkpoints.io.errors import spans
 from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.io.untrusted import expand_home
+from ..checkpoints.io.visible_text import visible
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
 from ..checkpoints.runs.run import warn_of_gaps
@@ -98,7 +99,12 @@ def refuse_no_run(run: object) -> None:
 
 
 def resolve_runs(
-    runs: RunLike | Sequence[RunLike], rounds: Rounds, option: str = "--rounds", *, adapters: str = "factors"
+    runs: RunLike | Sequence[RunLike],
+    rounds: Rounds,
+    option: str = "--rounds",
+    *,
+    adapters: str = "factors",
+    apart: bool = False,
 ) -> tuple[list[Run], list[str | None]]:
     """Whole runs, and the rounds asked for of each: ``RUN@60`` is the run with ``rounds=60``.
 
@@ -107,6 +113,7 @@ def resolve_runs(
         adapters: what the question does with adapters, as
             :func:`~fedscope.checkpoints.models.adapters.about_adapters` takes it; ``products`` if it compares what
             they do, and says itself what there is to say.
+        apart: call runs that share a name by their paths, instead of refusing them.
 
     Raises:
         FedscopeError: no run; two of one name; a run with rounds of its own together with ``rounds``; one model of a
@@ -129,7 +136,11 @@ def resolve_runs(
             asked.append(rounds_text(rounds))
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 warn_of_gaps(opened[-1])
-    refuse_one_name(opened)
+    if apart:
+        names = distinct_names(opened)
+        opened = [run if name == run.name else run.called(name) for run, name in zip(opened, names, strict=True)]
+    else:
+        refuse_one_name(opened)
     if adapters != "products":
         warn_of_adapters(opened, adapters)
     return opened, asked
@@ -203,6 +214,21 @@ def open_runs(runs: Sequence[RunLike]) -> list[Run]:
     opened = [open_run(run) for run in runs]
     refuse_one_name(opened)
     return opened
+
+
+def distinct_names(runs: Sequence[Run]) -> list[str]:
+    """Return what runs are called side by side: by their folders' names, or where two share one all by their paths, as
+    ``curves`` calls them.
+
+    Raises:
+        FedscopeError: a run is given twice.
+    """
+    names = [run.name for run in runs]
+    if len(set(names)) == len(names):
+        return names
+    if len({real_path(run.path) for run in runs}) < len(runs):
+        refuse_one_name(runs)
+    return [visible(run.path) for run in runs]
 
 
 def refuse_one_name(runs: Sequence[Run]) -> None:

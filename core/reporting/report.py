@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..analysis.analysis import take_labels
-from ..analysis.runs import open_run, refuse_one_name
+from ..analysis.runs import distinct_names, open_run
 from ..analysis.settings import EvaluationSettings
 from ..checkpoints import FedscopeError, Run, expand_home, format_size, nearest, write_durably
 from ..checkpoints.io.keywords import speak_keywords
@@ -150,7 +150,7 @@ def report(
         raise FedscopeError("a report is about runs, and none is given; give RUN, or several")
     colours = SurfaceColours(colour_scale=colour_scale)
     opened = [open_run(one, "") for one in given]
-    refuse_one_name(opened)
+    names = distinct_names(opened)
     called = labels_of_runs(taken, opened)
     for run in opened:
         run.round("last")  # says that there is none
@@ -182,17 +182,17 @@ def report(
         live.figures(),
         foot_html(opened),
     ]
-    name = title or name_report(opened, called)
+    heading = title or name_report(opened, called)
     return Report(
-        page(name, "\n".join(part for part in parts if part), [*live.scripts(), SORTING]),
+        page(heading, "\n".join(part for part in parts if part), [*live.scripts(), SORTING]),
         len({one.base for own in found for one in own.results}),
         sum(len(sound.faults) for sound in checks),
         {
-            run.name: said.answer
-            for run, one in zip(opened, checks, strict=True)
+            name: said.answer
+            for name, run, one in zip(names, opened, checks, strict=True)
             if (said := soundness(run, one)).tone == "bad"
         },
-        name,
+        heading,
     )
 
 

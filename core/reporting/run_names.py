@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
+from ..analysis.runs import distinct_names
 from ..checkpoints import FedscopeError, Run
 from ..results import Result
 from ..results.labels import labels_of, names_in, run_of
@@ -13,18 +14,19 @@ from ..training.curves.run_names import title_of
 
 R = TypeVar("R", bound=Result)
 
-#: by a run's name what it is called
+#: by a run's name what it is called; of runs that share a name by the path of each
 Labels = Mapping[str, str]
 EMPTY: Labels = MappingProxyType({})
 
 
 def labels_of_runs(given: Sequence[str] | Labels | None, runs: Sequence[Run]) -> Labels:
-    """Take a report's labels: in the order of its runs, or by their names.
+    """Take a report's labels: in the order of its runs, or by their names; runs that share one are called by their
+    paths.
 
     Raises:
         FedscopeError: more of them than runs; a run that the report is not about; one that is empty or given twice.
     """
-    names = [run.name for run in runs]
+    names = distinct_names(runs)
     known = labels_of(given, names) if given is not None and not isinstance(given, Mapping) else dict(given or {})
     for name, label in known.items():
         if name not in names:
@@ -35,12 +37,14 @@ def labels_of_runs(given: Sequence[str] | Labels | None, runs: Sequence[Run]) ->
     for one in called:
         if called.count(one) > 1:
             raise FedscopeError(f"two runs of the report would be called {one!r}; give each a label of its own")
-    return known
+    if names == [run.name for run in runs]:
+        return known
+    return {**known, **{str(run.path): one for run, one in zip(runs, called, strict=True)}}
 
 
 def label(run: Run, labels: Labels) -> str:
     """Return what a run is called."""
-    return labels.get(run.name, run.name)
+    return labels.get(str(run.path), labels.get(run.name, run.name))
 
 
 def name_report(runs: Sequence[Run], labels: Labels) -> str:
@@ -48,8 +52,13 @@ def name_report(runs: Sequence[Run], labels: Labels) -> str:
     return f"Report on {' and '.join(label(run, labels) for run in runs)}"
 
 
-def relabel(result: R, labels: Labels) -> R:
-    """Return a result that calls the runs so, as far as it names them."""
+def relabel(result: R, labels: Labels, run: Run | None = None) -> R:
+    """Return a result that calls the runs so, as far as it names them.
+
+    Args:
+        run: whose it is, and to which its name belongs where others share it.
+    """
+    labels = labels if run is None or str(run.path) not in labels else {**labels, run.name: labels[str(run.path)]}
     there = {name for one in names_in(result) for name in (one, run_of(one))}
     own = {name: given for name, given in labels.items() if name in there}
     return result.renamed(own) if own else result

@@ -174,7 +174,7 @@ _ASKS = {
 
 
 def _result(run: Run, found: Found, live: Live, labels: Labels, *, several: bool) -> str:
-    result, whose = relabel(found.result, labels), f"{label(run, labels)}: " if several else ""
+    result, whose = relabel(found.result, labels, run), f"{label(run, labels)}: " if several else ""
     said = "" if isinstance(result, Explanation) else paragraphs(result.summary())
     parts = [f"<section><h3>{escape_html(whose + found.kind.asks)}</h3>", said]
     if isinstance(result, Explanation):

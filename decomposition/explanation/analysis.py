@@ -16,7 +16,7 @@ from ...training.inputs.samples import common_samples, dataset_of, module_for
 from ...training.inputs.statistics import measured_statistics, refuse_unknown_statistics, statistics_word
 from .. import Decomposition
 from ..draws.sources import REPLAYS, Draws
-from ..factors.run import DecompositionRequest, runs_of
+from ..factors.run import DecompositionRequest, file_words, runs_of
 from .phases import last_early, spread_rounds
 from .result import Explanation
 
@@ -126,7 +126,7 @@ def explain(
         ),
     )
     special = ([] if str(drawn) == REPLAYS else [str(drawn).replace(":", "")]) + statistics_word(normalization)
-    names = [run.name for run in opened[1:]]
+    names = file_words(opened[1:])
     what = "-".join([source.split, *special, *names, *([slug_rounds(asked_rounds[0])] if asked_rounds[0] else [])])
     folder = opened[0].path / "figures"
     return PreparedAnalysis(

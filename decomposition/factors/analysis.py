@@ -13,7 +13,7 @@ from ...checkpoints.models.layer_selections import layers_file_word
 from ...training.inputs.statistics import refuse_unknown_statistics, statistics_word
 from .. import Decomposition, LayerDecomposition
 from ..draws.sources import REPLAYS
-from .run import MODELS, DecompositionRequest, lacking_averages, runs_of
+from .run import MODELS, DecompositionRequest, file_words, lacking_averages, runs_of
 
 #: settings that are no part of the name of a result
 USUAL = (REPLAYS, "global", "squared", "probabilities", "all")
@@ -116,7 +116,7 @@ def decompose(
         notes += [lacking_averages(group[0], *of_runs[group[0].name], which) for group in found.groups]
     words = (str(drawn), "-".join(MODELS[which]), loss, outputs, on)
     special = [word.replace(":", "") for word in words if word not in USUAL] + statistics_word(normalization)
-    names = [run.name for run in opened[1:]]
+    names = file_words(opened[1:])
     what = "-".join([source.split, *special, *names, slug_rounds(asked_rounds[0] or ("last" if last else "1,last"))])
     name = f"decompose-{what}"
     if layers is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ...analysis.analysis import fit_file_name
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
 from ...analysis.runs import (
     Rounds,
@@ -282,6 +283,12 @@ def with_errors(stored: RunFactors, runs: Sequence[Run]) -> RunFactors:
     return stored if until_last(stored.curves) == until_last(now) else replace(stored, curves=now)
 
 
+def file_words(runs: Sequence[Run]) -> list[str]:
+    """Return the names of runs as parts of a file name; some are called by their paths."""
+    paths = {run.name: fit_file_name(run.name.strip("/").replace("/", "-")) for run in runs if "/" in run.name}
+    return [paths.get(run.name, run.name) for run in runs]
+
+
 @dataclass(frozen=True)
 class OpenedRuns:
     """Runs to decompose.
@@ -323,7 +330,7 @@ def runs_of(
     source = EvaluationConfig.of("train", measured)
     if draws is not None:
         parse_draws(draws)  # what is wrong with them is said first
-    opened, asked = resolve_runs(runs, rounds)
+    opened, asked = resolve_runs(runs, rounds, apart=True)
     for run, own in zip(opened, asked, strict=True):
         refuse_own_starts(run, parse_rounds(own or "last", run.rounds, str(run.path)), question)
     refuse_nameless(opened, source)

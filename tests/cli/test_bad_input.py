@@ -514,13 +514,17 @@ def test_files_and_code_of_others_are_refused_in_one_sentence(
     assert not Path("new").exists()
 
 
-def test_a_surface_that_is_all_holes_is_drawn_as_holes(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_surface_without_one_finite_value_is_drawn_or_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with h5py.File("s.h5", "w") as file:
         file["xcoordinates"], file["ycoordinates"] = [0.0, 1.0, 2.0], [0.0, 1.0]
+        file["train_loss"] = file["train_acc"] = np.array([[-1, -1], [-1, -1], [np.nan, -1]])
+    assert run(["import", "s.h5", "--out", "s"]) == 0  # one point was computed, and diverged
+    assert "5 points were not computed and are holes" in capsys.readouterr().out
+    assert "5 of 6 points not computed" in Path("s.html").read_text(encoding="utf-8")
+    with h5py.File("none.h5", "w") as file:
+        file["xcoordinates"], file["ycoordinates"] = [0.0, 1.0, 2.0], [0.0, 1.0]
         file["train_loss"] = file["train_acc"] = -np.ones((3, 2))
-    assert run(["import", "s.h5", "--out", "s"]) == 0
-    assert "6 points were not computed and are holes" in capsys.readouterr().out
-    assert "6 of 6 points not computed (holes)" in Path("s.html").read_text(encoding="utf-8")
+    assert "none.h5 has coordinates but no losses (all are -1): nothing was" in refused(capsys, "import", "none.h5")
 
 
 def test_a_model_with_other_classes_than_the_data_is_refused(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

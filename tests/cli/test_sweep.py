@@ -64,6 +64,8 @@ def test_a_run_that_fails_is_said_and_the_exit_code_is_2(capsys: pytest.CaptureF
         ["lr0.1", "1"],
         ["lr0.1", "2"],
     ]
+    assert run(["table", "s"]) == 0
+    assert "1 run of the sweep is not complete: lr1e30" in capsys.readouterr().out
     assert run(["curves", "s/runs/lr0.1", "--out", "one"]) == 0
     assert Path("one.curves.csv").read_bytes() == Path("s/figures/curves-s.curves.csv").read_bytes()
     shutil.rmtree("s/runs/lr0.1")

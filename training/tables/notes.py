@@ -175,7 +175,8 @@ def notes_on_cells(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
     notes = []
     if gathered.missing:
         few = ", ".join(gathered.missing[:5]) + (", ..." if len(gathered.missing) > 5 else "")
-        notes.append(f"{len(gathered.missing)} runs of the sweep are not complete: {few}")
+        several = f"{count} runs" if (count := len(gathered.missing)) > 1 else "1 run"
+        notes.append(f"{several} of the sweep {'are' if count > 1 else 'is'} not complete: {few}")
     for entry in gathered.entries:
         done, of = entry.rounds
         if done < of:

@@ -1,0 +1,78 @@
+"""Runs of one name from two folders: called by their paths, as ``curves`` calls them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fedscope
+from fedscope.cli.main import run as command
+
+pytestmark = pytest.mark.same_elsewhere
+
+BOTH = ["runs/ima", "s1/ima"]
+ONCE = "fedscope: 2 of the runs are called 'ima'; rename a folder, and give a run only once\n"
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed, out in enumerate(BOTH):
+        fedscope.train(clients=3, rounds=1, participation=1, seed=seed, out=out)
+
+
+def test_decompose_takes_draws_of_runs_of_one_name(two: None, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["decompose", *BOTH, "--draws", "runs", "--rounds", "1", "--split", "test"]
+    assert command(asked) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("runs/ima+s1/ima, round 1: ")
+    assert Path("runs/ima/figures/decompose-test-runs-s1-ima-1.factors.csv").read_text().count("runs/ima+s1/ima") > 0
+    assert command(asked) == 0  # it is found again
+    again = capsys.readouterr()
+    assert "already holds this result" in again.err
+    assert again.out == said
+    assert command([*asked, "--redraw"]) == 0
+
+
+def test_each_of_them_has_rows_of_its_own(two: None) -> None:
+    found = fedscope.decompose(BOTH, draws="none", rounds=1, split="test")
+    assert found.list_names() == ("runs/ima", "s1/ima")
+    alone = [fedscope.decompose(one, draws="none", rounds=1, split="test").rows()[0] for one in BOTH]
+    assert [row[1:] for row in found.rows()[0]] == [row[1:] for rows in alone for row in rows]
+
+
+def test_a_report_tells_them_apart(two: None) -> None:
+    for run in BOTH:
+        assert command(["updates", run]) == 0
+    made = fedscope.report(BOTH)
+    assert made.title == "Report on runs/ima and s1/ima"
+    assert (made.results, made.broken) == (2, {})
+    made.save("page.html")
+    heads = re.findall(r"<h3>([^<]*)</h3>", Path("page.html").read_text())
+    assert {"runs/ima", "s1/ima"} <= set(heads)
+    assert "ima" not in heads
+    names = ["first", "second"]
+    labelled = fedscope.report(BOTH, labels=names)
+    labelled.save("labelled.html")
+    page = re.sub(r'<(script|svg).*?</\1>|src="[^"]*"', "", Path("labelled.html").read_text(), flags=re.DOTALL)
+    assert labelled.title == "Report on first and second"
+    told = {label: fedscope.updates(run).summary().split()[5] for label, run in zip(names, BOTH, strict=True)}
+    assert dict(re.findall(r"(first|second): mean cosine between updates (\S+)", page)) == told  # whose result is whose
+    assert len(set(told.values())) == 2
+    assert fedscope.report(BOTH, labels={"s1/ima": "second"}).title == "Report on runs/ima and second"
+
+
+@pytest.mark.parametrize("words", ["decompose runs/ima runs/ima --draws none", "report runs/ima runs/ima"])
+def test_a_run_that_is_given_twice_is_refused(two: None, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert command(words.split()) == 2
+    assert capsys.readouterr().err == ONCE
+
+
+def test_names_that_differ_stay_as_they_are(two: None) -> None:
+    Path("s1/ima").rename("s1/other")
+    found = fedscope.decompose(["runs/ima", "s1/other"], draws="none", rounds=1, split="test")
+    assert found.list_names() == ("ima", "other")
+    assert fedscope.report(["runs/ima", "s1/other"]).title == "Report on ima and other"
