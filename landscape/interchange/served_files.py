@@ -53,7 +53,7 @@ def served_files(
     changes = settings_of(settings)
     if server is None:
         key, value = next(iter(changes.items()))
-        raise FedscopeError(f"--set server.{key}={value} is for a server, and none is given; give --server, too")
+        raise FedscopeError(f"server.{key}={value} is for a server, and none is given; give --server, too")
     ((name, own),) = servers_of([server], "server=").items()
     refuse_no_server(name)
     find("servers", name)  # an unknown name is said first, and a package's method imported
