@@ -24,7 +24,7 @@ def unsaid_scale(file: Path | str, layout: Layout, settings: Mapping[str, Any], 
     >>> from fedscope.checkpoints.models.weights import TensorEntry
     >>> entry = TensorEntry("q.lora_A.weight", (2, 4), "float32", "parameter")
     >>> unsaid_scale("a.pt", Layout((entry,)), {"lora_alpha": 16})
-    'a.pt holds factors of adapters without their scale alpha/r = 16/2; fedscope import takes --lora-alpha 16'
+    'a.pt holds factors of adapters without their scale alpha/r = 16/2; give its import --lora-alpha 16'
     """
     alpha = settings.get("lora_alpha", settings.get("alpha"))
     if not alpha or not factors_in(layout.names) or (place is not None and scale_beside(place)):
@@ -38,6 +38,6 @@ def unsaid_scale(file: Path | str, layout: Layout, settings: Mapping[str, Any], 
             "adapter_config.json that says them beside it"
         )
     return (
-        f"{file} holds factors of adapters without their scale alpha/r = {alpha:g}/{ranks.pop()}; fedscope import "
-        f"takes --lora-alpha {alpha:g}"
+        f"{file} holds factors of adapters without their scale alpha/r = {alpha:g}/{ranks.pop()}; give its import "
+        f"--lora-alpha {alpha:g}"
     )

@@ -15,7 +15,7 @@ from fedscope.cli.main import run as command
 
 pytestmark = pytest.mark.same_elsewhere
 
-PLAIN = "holds factors of adapters without their scale alpha/r = 16/2; fedscope import takes --lora-alpha 16"
+PLAIN = "holds factors of adapters without their scale alpha/r = 16/2; give its import --lora-alpha 16"
 OTHER = (
     "holds factors of adapters without their scales, which differ by layer or are not alpha/r; put an "
     "adapter_config.json that says them beside it"
