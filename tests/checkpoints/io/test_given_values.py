@@ -24,7 +24,8 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """The public functions; what records runs says by itself what it takes."""
     for name in sorted(fedscope.__all__):
         value = getattr(fedscope, name)
-        if inspect.isfunction(value) and hasattr(value, "__wrapped__") and not name.startswith("record"):
+        is_own = inspect.isfunction(value) and hasattr(value, "__wrapped__") and not name.startswith("record")
+        if is_own and value.__code__.co_name != "inner":  # of a context manager alone, which takes what it is given
             yield name, value
 
 
