@@ -103,7 +103,7 @@ def test_two_commands_never_measure_one_block(capsys: pytest.CaptureFixture[str]
     (block, *_) = blocks(2)
     with WriterLock(block.points.parent):
         assert run([*WORDS, "--block", "0", "0", "2", "blocks"]) == 2
-    assert "is being written by process" in capsys.readouterr().err
+    assert "is being written by this program itself" in capsys.readouterr().err
 
 
 def merged(monkeypatch: pytest.MonkeyPatch, capability: str | None = None, **other: object) -> list[Plane]:
