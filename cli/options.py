@@ -153,7 +153,7 @@ class InFolder:
 class ResultPath(HomePath):
     """A path for a result, without an extension; one of a figure or a table that was typed is left off.
 
-    ``DIR/``, ``.`` and ``..`` can only be folders, so these are :class:`InFolder`.
+    ``DIR/``, ``~``, ``.`` and ``..`` can only be folders, so these are :class:`InFolder`.
     """
 
     ENDS = (".pdf", ".png", ".svg", ".html", ".nc", ".csv", ".json", ".safetensors")
@@ -163,7 +163,8 @@ class ResultPath(HomePath):
         if isinstance(value, InFolder):
             return value
         path: Path = super().convert(value, param, ctx)
-        if str(value).endswith(("/", os.sep)) or path.name in ("", ".."):
+        typed = str(value)
+        if typed.endswith(("/", os.sep, "/.", f"{os.sep}.")) or typed == "~" or path.name in ("", ".."):
             return InFolder(path)
         return path.with_suffix("") if path.suffix in self.ENDS else path
 

@@ -80,6 +80,7 @@ WORDS = {
     "recorded_models": "losses of the first run's models alone, by an earlier version",
     "frozen": "frozen parameters counted otherwise (--frozen)",
     "frozen_parameters": "other parameters frozen",
+    "served_last": "a last round whose mixing was not known, by an earlier version",
     "frozen_head": "a kernel with the head that clients did not move, by an earlier version",
     "task_behaviour": "the task's code as it was before",
     "data_sha256": "data that have changed since",

@@ -57,8 +57,15 @@ def _is_in_memory(value: Any) -> bool:
     return any(_is_in_memory(item) for item, _ in zip(items, range(_FIRST), strict=False))
 
 
+def _is_labelled(value: Any) -> bool:
+    """Check whether these are models by label, and not the tensors of one."""
+    return isinstance(value, Mapping) and not any(hasattr(one, "dtype") for one in value.values())
+
+
 def _called(value: Any) -> str:
-    """Name what was given by its type, and of a list by that of its first."""
-    if isinstance(value, list | tuple) and not hasattr(value[0], "dtype"):
-        return f"models ({type(value[0]).__name__})"
+    """Name what was given by its type, and of a list or of labels that of the first model in it."""
+    items = value if isinstance(value, list | tuple) else value.values() if _is_labelled(value) else ()
+    first = next((item for item in items if _is_in_memory(item)), None)
+    if first is not None and not hasattr(first, "dtype"):
+        return f"models ({type(first).__name__})"
     return f"a model ({type(value).__name__})"

@@ -123,7 +123,7 @@ def speaking(known: Mapping[str, Any]) -> Iterator[None]:
         text = str(error.filename)
         raise FedscopeError(
             f"{text[:_SHOWN]}... has {len(text)} characters, which is longer than a path or a name in it may be; give "
-            "the path of a file or a run"
+            "a shorter one"
         ) from error
     finally:
         translated.reset(token)

@@ -114,6 +114,12 @@ def expand_home(text: Path | str) -> Path:
         raise FedscopeError(f"{text}: there is no such user; write the whole path") from error
 
 
+def at_home(text: str) -> str:
+    """Return a text that names a path, whose ``~`` at the beginning is the home folder; raises as
+    :func:`expand_home`."""
+    return str(expand_home(text)) if text.startswith("~") else text
+
+
 @contextmanager
 def explain_read_errors(path: Path, what: str) -> Iterator[None]:
     """Turn the errors of a library that reads a damaged or foreign file into one sentence, and hide its warnings.

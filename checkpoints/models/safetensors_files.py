@@ -79,7 +79,9 @@ class _Read:
                 raise SafetensorError("its header is longer than the file or than a header may be")
             try:
                 held = json.loads(file.read(length))
-                self._shapes = {name: tuple(map(int, of["shape"])) for name, of in held.items() if name[:2] != "__"}
+                self._shapes = {
+                    name: tuple(map(int, of["shape"])) for name, of in held.items() if name != "__metadata__"
+                }
             except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
                 raise SafetensorError(f"its header is none: {type(error).__name__}") from error
 

@@ -77,7 +77,11 @@ def as_runs(runs: Any) -> list[Any]:
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, Run | str | Path) else [runs]
     for one in given:
         refuse_no_run(one)
-    return [str(expand_home(one)) if isinstance(one, str) and one.startswith("~") else one for one in given]
+    return [_at_home(one) if isinstance(one, str | Path) else one for one in given]
+
+
+def _at_home(path: str | Path) -> str | Path:
+    return type(path)(expand_home(path)) if str(path).startswith("~") else path
 
 
 def refuse_no_run(run: object) -> None:

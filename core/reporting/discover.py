@@ -11,6 +11,7 @@ from typing import Any
 from ..analysis.register import Analysis, ReportSection, analyses
 from ..analysis.stored_results import Stored, results_in
 from ..checkpoints import FedscopeError, Run, real_path
+from ..checkpoints.io.untrusted import expand_home
 from ..results import Result, make_visible
 
 
@@ -98,6 +99,7 @@ def find_results(run: Run, folders: Sequence[Path] = ()) -> Beside:
     """
     found, left_out = list[Found](), dict[str, str]()
     own = run.path / "figures"
+    folders = [expand_home(folder) for folder in folders]
     for folder in folders:
         if not folder.is_dir():
             raise FedscopeError(f"{folder} is not a folder, so there are no results in it; give another --results")

@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from ..analysis.runs import distinct_names
-from ..checkpoints import FedscopeError, Run
+from ..checkpoints import FedscopeError, Run, real_path
 from ..results import Result
-from ..results.labels import labels_of, names_in, run_of
+from ..results.labels import labels_of, names_in, run_of, with_called_runs
 from ..training.curves.run_names import title_of
 
 R = TypeVar("R", bound=Result)
@@ -59,9 +59,22 @@ def relabel(result: R, labels: Labels, run: Run | None = None) -> R:
         run: whose it is, and to which its name belongs where others share it.
     """
     labels = labels if run is None or str(run.path) not in labels else {**labels, run.name: labels[str(run.path)]}
+    labels = {**labels, **_of_places(result, labels)}
+    if getattr(result, "command", "") == "reaggregate":  # whose rows are servers, which may be called as a run is
+        return with_called_runs(result, labels)
     there = {name for one in names_in(result) for name in (one, run_of(one))}
     own = {name: given for name, given in labels.items() if name in there}
     return result.renamed(own) if own else result
+
+
+def _of_places(result: Result, labels: Labels) -> dict[str, str]:
+    """Return the labels of runs by their paths as the result has them, which were typed in another way then."""
+    own = getattr(result, "attrs", {}).get("run", ())
+    paths = [
+        str(one.get("path", "")) for one in ([own] if isinstance(own, Mapping) else own) if isinstance(one, Mapping)
+    ]
+    places = {real_path(name): label for name, label in labels.items() if "/" in name}
+    return {path: label for path in paths if path and (label := places.get(real_path(path))) is not None}
 
 
 def about_run(run: Run) -> str:

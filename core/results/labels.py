@@ -83,6 +83,11 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
     return _rename(result, labels, "") if labels else result
 
 
+def with_called_runs(result: T, labels: Mapping[str, str]) -> T:
+    """Return a result whose runs are called otherwise where its provenance names them, and nothing else."""
+    return replace(result, attrs=_attrs(result.attrs, labels))  # type: ignore[type-var, attr-defined]
+
+
 def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names, or of their runs.
 
@@ -259,7 +264,8 @@ def _labelled(said: Mapping[str, Any], labels: Mapping[str, str]) -> Mapping[str
     """What is said of a run that has another label; without one where it is the folder's name again."""
     name = name_of_run(said)
     plain = {key: value for key, value in said.items() if key != LABEL}
-    label = labels.get(name, name)
+    # of two runs of one name each is called by its path
+    label = labels.get(name, labels.get(visible(str(said.get("path", ""))), name))
     return plain if label == name_of_run(plain) else {**plain, LABEL: label}
 
 

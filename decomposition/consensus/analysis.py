@@ -9,6 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identities, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
+from ...checkpoints import Run
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -71,6 +72,8 @@ def consensus(
             "precision": source.precision,
             **about_products(next(iter(adapters.values()), None)),
             **({"adapter_runs": list(adapters)} if 0 < len(adapters) < len(opened) else {}),
+            # said, so that a stored result of an earlier version is not taken for this one
+            **({"served_last": served} if (served := _served_last(asked)) else {}),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> Consensus:
@@ -93,3 +96,11 @@ def consensus(
 
     names = [source.split, *(run.name for run in opened[1:]), slug_rounds(words[0])]
     return single_result(Consensus, opened[0].path / "figures", f"consensus-{'-'.join(names)}", prepare)
+
+
+def _served_last(asked: Sequence[tuple[Run, int]]) -> list[str]:
+    """List the recorded runs whose last round is asked for, behind which a server sends one model."""
+    from .distances import sends_one
+
+    last = [run for run, number in asked if run.is_foreign and number == run.rounds[-1]]
+    return [run.name for run in last if sends_one(run, run.round("last"), None)]

@@ -76,7 +76,7 @@ def measure_distances(
     """
     round_ = run.round(number)
     following = run.round(number + 1) if number + 1 in run.rounds else None
-    sends_one = _sends_one(run, round_, following)
+    is_served = sends_one(run, round_, following)
     then = following if following is not None and following.has_starts else None
     ids = round_.client_ids
     staying = np.zeros(0, np.int64) if then is None else np.flatnonzero(np.isin(then.client_ids, ids))
@@ -85,9 +85,9 @@ def measure_distances(
     sums = _stream(round_, then, staying, first, progress, compute)
     clients = sums["clients"]
     before = _root(np.trace(clients) / len(ids))
-    after: float | None = 0.0 if sends_one else None
+    after: float | None = 0.0 if is_served else None
     mixing: Mixing | None = None
-    if not sends_one:
+    if not is_served:
         moments = None
         if then is not None:
             after = _root(float(sums["spread"]) / len(staying))
@@ -119,8 +119,8 @@ def initial_round(run: Run) -> Round | None:
     return first if first is not None and ("start" in first.models or first.has_starts) else None
 
 
-def _sends_one(run: Run, round_: Round, following: Round | None) -> bool:
-    """Whether all are sent one model after a round; behind the last one, whether there is a server that will."""
+def sends_one(run: Run, round_: Round, following: Round | None) -> bool:
+    """Tell whether all are sent one model after a round; behind the last one, whether there is a server that will."""
     if following is not None:
         return "start" in following.models
     # nodes without a server may share the first start, too

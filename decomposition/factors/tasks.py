@@ -33,8 +33,7 @@ def refuse_other_task(task: Task, label: str, loss: str) -> None:
     if loss == "squared":
         raise FedscopeError(
             f"a decomposition of the squared error needs classes or numbers, and {label} is measured with the task "
-            f"{task.name}, of which fedscope knows the loss alone; give --task "
-            + ("classification" if task.has_classes else "regression")
+            f"{task.name}, of which fedscope knows the loss alone; give {_instead(task)}"
         )
     own, plain = _loss_of(task) if loss == "cross-entropy" else _error_of(task)
     if not plain:
@@ -42,6 +41,16 @@ def refuse_other_task(task: Task, label: str, loss: str) -> None:
             f"a decomposition of the {loss} loss is of {own}, and {label} is measured with the task {task.name}, whose "
             f"{'loss' if loss == 'cross-entropy' else 'error'} is another; give --task {quoted(_bare(task))}"
         )
+
+
+def _instead(task: Task) -> str:
+    """Return what to ask for in place of the squared error: of a criterion that may ignore labels, of which a
+    classification takes none, another loss as well."""
+    bare = "--task classification" if task.has_classes else "--task regression"
+    if _criterion(task) is None:
+        return bare
+    loss = "cross-entropy" if _loss_of(task)[1] else "zero-one"
+    return f"{bare}, or where it ignores labels ask fedscope decompose for --loss {loss}"
 
 
 def _loss_of(task: Task) -> tuple[str, bool]:

@@ -16,7 +16,7 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
+from ...analysis.runs import Rounds, RunLike, identity, larger_cohort, parse_rounds, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients, refuse_own_starts
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import layers_file_word, selections_of
@@ -154,6 +154,8 @@ def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:
     numbers = parse_rounds(rounds, run.rounds, str(run.path))
     if rounds.strip() == "all":
         numbers = pairs or recorded[-1:] or _recorded_rounds(run)[-1:] or numbers[-1:]
+    else:
+        numbers = [number for number in numbers if not _is_alone(run, number)] or numbers
     refuse_own_starts(run, numbers, "updates")
     for number in numbers:
         round_ = run.round(number)
@@ -185,16 +187,21 @@ def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:
                     f"{run.larger_cohorts}"
                 )
             raise FedscopeError(
-                f"{run.path}@{number} has a cohort of one, so there is no pair of updates; give other rounds, or "
-                "--rounds all, which leaves it out"
+                f"{run.path}@{number} has a cohort of one, so there is no pair of updates; {larger_cohort(run)}"
             )
     return numbers
 
 
+def _is_alone(run: Run, number: int) -> bool:
+    """Tell whether one client of a round was recorded, so that it has no pair of updates."""
+    return len(run.round(number).client_ids) < 2
+
+
 def left_out(run: Run, rounds: str, taken: Sequence[int], *, sketches: bool = True) -> list[str]:
-    """Describe what ``all`` does not take though clients were recorded."""
+    """Describe what is not taken of the rounds asked for though clients were recorded."""
     recorded = _recorded_rounds(run, sketches=sketches)
-    alone = [t for t in recorded if t not in taken] if rounds.strip() == "all" else []
+    asked = parse_rounds(rounds, run.rounds, str(run.path))
+    alone = [t for t in recorded if t in asked and t not in taken]
     if not alone:
         return []
     which = f"round{'s' if len(alone) > 1 else ''} {spans(alone)}"

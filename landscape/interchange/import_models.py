@@ -12,6 +12,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...checkpoints import FedscopeError, Run, expand_home, npz_names, regular
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.untrusted import at_home
 from ...checkpoints.io.warn_user import warn_user
 from .. import Plane
 from ..alignment.step import refuse_unknown_align
@@ -122,7 +123,9 @@ def import_models(
             "--start, --global, --samples, --model and --data are for models"
         )
     out = expand_home(out)
-    found = find_files(given, *(None if one is None else str(one) for one in (start, global_)))
+    found = find_files(
+        list(map(at_home, given)), *(None if one is None else at_home(str(one)) for one in (start, global_))
+    )
     first = next(iter(found.rounds[0].clients.values()))
     architecture = _architecture(model, data, first, base)
 

@@ -76,3 +76,25 @@ def test_names_that_differ_stay_as_they_are(two: None) -> None:
     found = fedscope.decompose(["runs/ima", "s1/other"], draws="none", rounds=1, split="test")
     assert found.list_names() == ("ima", "other")
     assert fedscope.report(["runs/ima", "s1/other"]).title == "Report on ima and other"
+
+
+def test_labels_of_them_stand_beside_their_paths(two: None) -> None:
+    """As of runs of two names, so that the command does not take them for the runs' own."""
+    found = fedscope.decompose(BOTH, rounds=1, split="test").renamed({"runs/ima": "A", "s1/ima": "B"})
+    assert [one.get("label") for one in found.attrs["run"]] == ["A", "B"]
+    assert [one["path"].rpartition("/")[0].rpartition("/")[2] for one in found.attrs["run"]] == ["runs", "s1"]
+
+
+def test_a_report_calls_runs_and_no_servers_so(two: None) -> None:
+    """A run has the name of a server's row; and labels are of runs, however their paths were typed before."""
+    both = [one.replace("ima", "fma") for one in BOTH]
+    for one, other in zip(BOTH, both, strict=True):
+        Path(one).rename(other)
+    assert command(["reaggregate", f"{both[0]}@1", "--server", "ties", "--split", "test"]) == 0
+    assert command(["decompose", *both, "--rounds", "1", "--split", "test", "--draws", "none"]) == 0
+    fedscope.report([str(Path(one).resolve()) for one in both], labels=["A", "B"]).save("page.html")
+    page = re.sub(r'<(script|svg).*?</\1>|src="[^"]*"', "", Path("page.html").read_text(), flags=re.DOTALL)
+    assert "ties less fma on the same samples" in page
+    for name in "AB":
+        assert f"{name}, round 1: training bias" in page
+    assert not any(f"{one}, round 1" in page for one in both)

@@ -148,7 +148,7 @@ def test_jobs_are_given_it_by_name(here: Path) -> None:
         ("--task regresion", 'did you mean "regression"?'),
         ("--task regression --set model.task=sequences", "are two tasks of all runs; leave one out"),
         ("--task regression --task sequences", "are two tasks of all runs; leave one out, or vary model.task=A,B"),
-        ("--task regression model.task=sequences,classification", "sets what the sweep varies; leave one out"),
+        ("--task regression model.task=sequences,classification", ": --task sets what the sweep varies; leave one out"),
     ],
 )
 def test_slips(here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
@@ -167,5 +167,9 @@ def test_python_gives_it_by_its_name(here: Path) -> None:
         made = fedscope.sweep({"method": ["fma"]}, rounds=1, task=task, settings=settings, out=out)
         alone = fedscope.train({**small, "method": "fma"}, f"{out}-alone", rounds=1, task=task)
         assert made.runs[0].round(1).metrics["test_loss"] == alone.round(1).metrics["test_loss"]
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.5)
+    made = fedscope.sweep({"model.task": ["classification", smooth]}, rounds=1, settings=settings, out="axis")
+    learnt = [(run.config or {})["model"].get("task") for run in made.runs]
+    assert learnt == ["classification", "torch.nn:CrossEntropyLoss(label_smoothing=0.5)"], "with its arguments"
     with pytest.raises(FedscopeError, match=r"give the name of a function that makes it, as in task='mytask:make'"):
         fedscope.sweep({"method": ["fma"]}, task=lambda outputs, y: outputs.sum(1), out="t")

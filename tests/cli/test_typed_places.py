@@ -78,10 +78,10 @@ def test_python_writes_and_reads_at_home(here: Path) -> None:
         fedscope.Recorder("~nobody-of-this-name/mine")
 
 
-@pytest.mark.parametrize("typed", ["out/", "new/deep/", ".", "./", "..", "~/"])
+@pytest.mark.parametrize("typed", ["out/", "new/deep/", ".", "./", "..", "~/", "~", "out/."])
 def test_what_can_only_be_a_folder_is_one(here: Path, typed: str) -> None:
     Path("out").mkdir()
-    folder = here / "home" if typed == "~/" else Path(typed)
+    folder = here / "home" if typed[0] == "~" else Path(typed)
     assert command(["curves", "ima", "--out", typed]) == 0
     assert (folder / "curves-ima.curves.json").is_file()
 
@@ -121,3 +121,18 @@ def test_an_imported_run_takes_its_folder_with_a_slash(here: Path) -> None:
     assert command(["export", "ima@last", "ima.pt"]) == 0
     assert command(["import", "ima.pt", "--out", "made/"]) == 0
     assert Path("made/run.json").is_file()
+
+
+def test_what_lies_at_home_is_asked_from_there(here: Path) -> None:
+    fedscope.train(clients=3, rounds=1, participation=1, out="~/fma")
+    assert command(["export", "~/fma@last", "~/m.safetensors"]) == 0
+    assert command(["export", "~/fma@1/start", "~/s.safetensors"]) == 0
+    small = ["data.clients=3", "run.rounds=1", "run.participation=1"]
+    assert command(["sweep", "method=fma", *(word for one in small for word in ("--set", one)), "--out", "~/sw"]) == 0
+    whole = str(here / "home")
+    assert fedscope.table("~/sw").rows() == fedscope.table(f"{whole}/sw").rows()
+    assert fedscope.curves("~/sw").rows() == fedscope.curves(f"{whole}/sw").rows()
+    assert command(["matrix", "~/fma@1"]) == 0
+    assert command(["import", "~/m.safetensors", "--out", "made"]) == 0
+    assert fedscope.import_models("~/m*.safetensors", "again", start="~/s.safetensors").rounds == (1,)
+    assert fedscope.report("~/fma", results=["~"]).title

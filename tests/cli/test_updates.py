@@ -124,6 +124,9 @@ def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(runs: P
     out = json.loads(said("runs/fma", "runs/few", "--out", "a", "--json"))
     assert out["notes"] == words.splitlines()[2:3]
     assert "left out" not in said("runs/fma", "--rounds", "1,3", "--out", "b")
+    for asked in ("1-3", "1,2,3"):
+        words = said("runs/fma", "--rounds", asked, "--out", f"c{asked}")
+        assert words.splitlines()[1] == "fma: round 2 left out, because one client is not a pair of updates"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,10 @@ def test_of_all_rounds_those_of_one_client_are_left_out_and_that_is_said(runs: P
         (["runs/none"], r"no round of this run has them: train with record\.clients = 'all'"),
         (["runs/one"], r"runs/one: every recorded round has a cohort of one, so there is no pair of updates; train"),
         (["runs/one", "--rounds", "1"], r"runs/one: every recorded round has .* a round \(--clients, --part"),
-        (["runs/fma", "--rounds", "1,4"], r"runs/fma@4 has a cohort of one, so .*; give other rounds, or --rounds all"),
+        (
+            ["runs/fma", "--rounds", "4"],
+            r"runs/fma@4 has a cohort of one, so .*; give one of rounds 1-3, which have 2 cl",
+        ),
         (["runs/fma", "--layers", "hed"], r"^layers 'hed' match none; did you mean \"head\"\?$"),
         (["runs/fma", "runs/few", "--layers", "each"], r"^--layers takes one run, but got 2 runs; ask for each alone$"),
         (["runs/sketch", "--layers", "each"], r"^runs/sketch@2 keeps only sketches .*; record them \(record\.clients"),

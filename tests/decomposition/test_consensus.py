@@ -204,6 +204,7 @@ def test_a_run_with_one_start_has_no_distance_after_it(two_rounds: Path, monkeyp
 def test_a_recorded_server_sends_one_model_behind_the_last_round_too(tmp_path: Path, keep: str) -> None:
     """Nodes with starts of their own get what nobody has recorded, and so do models of which no start is known, and
     those of a single round that may have begun gossip."""
+    from fedscope.decomposition.consensus.analysis import _served_last
     from fedscope.decomposition.consensus.distances import measure_distances
 
     draw = np.random.default_rng(5)
@@ -214,7 +215,10 @@ def test_a_recorded_server_sends_one_model_behind_the_last_round_too(tmp_path: P
         with Recorder(tmp_path / f"run-{name}", keep=keep) as recorder:
             for _ in range(4):
                 recorder.round(clients=w[:3], **models)
-        distances = measure_distances(fedscope.Run.open(tmp_path / f"run-{name}"), 4)
+        run = fedscope.Run.open(tmp_path / f"run-{name}")
+        # what tells a stored result of an earlier version, which did not know it, from this one
+        assert _served_last([(run, 2), (run, 4)]) == ([run.name] if name == "server" else [])
+        distances = measure_distances(run, 4)
         found[name] = (distances.after, "one" if distances.mixing is None else distances.mixing.source)
     assert found == {"server": (0.0, "one"), "gossip": (None, "unknown"), "": (None, "unknown")}
     for name, models in (("begun", {"start": w[3]}), ("served", {"start": w[3], "global_": w[4]})):

@@ -14,6 +14,7 @@ from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Round, Run, real_path
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
 from ..same_data import other_data, same_data
@@ -134,6 +135,7 @@ def _open_source(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
     """Open a run or a sweep: its name, its folder, and its runs."""
     if not isinstance(one, Sweep):
         refuse_no_run(one)
+    one = expand_home(one) if isinstance(one, str | Path) else one
     if not isinstance(one, Sweep) and (isinstance(one, Run) or not (Path(one) / FILE).is_file()):
         run = open_run(one, "")
         return run.name, run.path, (run,)
@@ -166,6 +168,7 @@ def growing_runs(given: Sequence[RunLike | Sweep]) -> dict[Path, int | None]:
     """
     found: dict[Path, int | None] = {}
     for one in given:
+        one = expand_home(one) if isinstance(one, str | Path) else one
         if isinstance(one, Sweep) or (not isinstance(one, Run) and (Path(one) / FILE).is_file()):
             sweep = one if isinstance(one, Sweep) else Sweep.open(one, checked=False)
             found |= {sweep.path / RUNS / run.name: run.rounds for run in sweep.plan.runs}

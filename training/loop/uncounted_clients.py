@@ -30,6 +30,6 @@ def warn_of_uncounted(data: Dataset, split: Partition) -> None:
         one = len(lost) == 1
         warn_user(
             f"no sample of client{'' if one else 's'} {list_few(lost, 6)} counts in {data.task.name}: "
-            f"{'its' if one else 'their'} loss is 0 and so is {'its' if one else 'their'} gradient; is another "
-            "--partition meant?"
+            f"{'its' if one else 'their'} loss is 0 and so is {'its' if one else 'their'} gradient; if that "
+            "is not meant, give another --partition"
         )

@@ -381,7 +381,8 @@ def _refuse_double_keys(axes: Sequence[Sequence[Cell]], given: Tables, seeds: Se
             if last in given.get(section, {}):
                 remedy = f"give what is to be varied yourself, as in {key}=A,B,C" if recipe_name else "leave one out"
                 by = f"{recipe_name} varies" if recipe_name else "the sweep varies"
-                raise FedscopeError(f"--set {key} sets what {by}; {remedy}")
+                flag = "--task" if key == PLACE else f"--set {key}"
+                raise FedscopeError(f"{flag} sets what {by}; {remedy}")
     if seeds:
         for key in ("run.seed", "data.seed"):
             section, _, last = key.partition(".")

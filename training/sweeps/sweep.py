@@ -25,7 +25,7 @@ from .axes import METHOD, checked_seeds, refuse_code, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .data_watch import DataWatch
 from .own_code import code_in, given_with, refuse_unknown_process, refuse_untrusted, with_given_code
-from .own_task import handed_task
+from .own_task import PLACE, handed_task
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
 from .running import train_sweep
 from .schedule import RUNS
@@ -149,6 +149,8 @@ def sweep(
         )
     if isinstance(axes, Mapping):
         axes = {key: list(values) if isinstance(values, Iterator) else values for key, values in axes.items()}
+        if isinstance(tasks := axes.get(PLACE), list | tuple):
+            axes[PLACE] = [one if one is None else handed_task(one) for one in tasks]
         for key, values in axes.items():
             refuse_strange_values(key, values)
         axes = [[{key: value} for value in values] for key, values in axes.items()]

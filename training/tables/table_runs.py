@@ -10,6 +10,7 @@ from typing import Any
 from ...analysis.runs import refuse_no_run
 from ...checkpoints import FedscopeError, Run, has_no_server
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.untrusted import expand_home
 from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, settings_of
 from ..same_data import same_data
@@ -76,7 +77,7 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
             continue
         if not isinstance(one, Sweep):
             refuse_no_run(one)
-            path = Path(one)
+            path = expand_home(one)
             if not (path / FILE).exists():
                 run = Run.open(path)
                 entries.append(_entry(run, run.name, {}, _own_command(run)))

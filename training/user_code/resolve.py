@@ -56,7 +56,9 @@ def typed_code(kind: Kind, text: str, option: str) -> Resolved:
         return handed_code(kind, call(), place)
     if call.args:
         key = KINDS[kind.name].section
-        raise FedscopeError(f"{place}: settings are given by name, as in {found.__name__}(NAME=VALUE), or --set {key}.")
+        raise FedscopeError(
+            f"{place}: settings are given by name, as in {found.__name__}(NAME=VALUE), or --set {key}.KEY=VALUE"
+        )
     return OwnCode.of(name_of(found), found), dict(call.keywords)
 
 

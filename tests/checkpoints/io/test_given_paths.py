@@ -109,6 +109,12 @@ def test_a_name_that_is_too_long_is_said_in_one_sentence(tmp_path: Path, files: 
     ]
     for question in asked:
         with pytest.raises(
-            FedscopeError, match=r"\.\.\. has \d+ characters, which is longer than a path .*; give the path"
+            FedscopeError, match=r"\.\.\. has \d+ characters, which is longer than a path .*; give a shorter one"
         ):
             question()
+
+
+def test_the_model_in_a_list_is_named(tmp_path: Path) -> None:
+    for given in (["a", {"w": np.ones(2)}], {"a": "a", "b": {"w": np.ones(2)}}):
+        with pytest.raises(FedscopeError, match=r"models \(dict\) in memory"):
+            fedscope.curves(given)  # type: ignore[arg-type]
