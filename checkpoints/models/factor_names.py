@@ -68,6 +68,22 @@ _RANK_IS = {
     "gralora_A": None,  # block by block
     "gralora_B": None,
 }
+#: kinds of factors that multiply: A [rank, in] and B [out, rank], or both transposed
+PAIRS = {
+    "lora_A": "lora_B",
+    "lora_a": "lora_b",
+    "lora_embedding_A": "lora_embedding_B",
+    "loraA": "loraB",
+    "lora_down": "lora_up",
+    "lora.down": "lora.up",
+    "lora_layer.down": "lora_layer.up",
+    "lora_linear_layer.down": "lora_linear_layer.up",
+    "lora.A": "lora.B",
+    "lora.a": "lora.b",
+    "lora_matrix_A": "lora_matrix_B",
+    "lora_right": "lora_left",
+    "lora_right_weight": "lora_left_weight",
+}
 #: tensors of PEFT's adapters that are no factors, and of which the mean is not that of what they do to weights either:
 #: what they say. Those of IA3, FourierFT, C3A, Bone, SHiRA and prompts are not here: what they add or multiply is
 #: linear in them, or is a part of the network as any other.
@@ -105,6 +121,21 @@ SUBJECTS = {
     "numbers": (
         "this answer is of single numbers of A and B, which are others in another pair with the same product B·A; "
         "fedscope updates and fedscope disperse --embed compare products"
+    ),
+}
+#: the same where there are other tensors than A and B, whose product is not that of two factors
+_OF_OTHERS = {
+    "factors": (
+        f"{_NO_MEAN}, and distances, angles and lines between factors are not those between the products; merge the "
+        "adapters into their base to average or compare those"
+    ),
+    "means": (
+        f"{_NO_MEAN}; losses here are those of factors' means, and distances and angles those between factors; merge "
+        "the adapters into their base to average or compare products"
+    ),
+    "numbers": (
+        "this answer is of single numbers of factors, which are others in other factors with the same product; merge "
+        "the adapters into their base to compare products"
     ),
 }
 _NOT_LINEAR = "what the mean of such tensors does is not the mean of what they do"
@@ -162,9 +193,8 @@ def about_adapters(names: Iterable[str], subject: str = "factors") -> str:
     kinds = factors_in(names)
     if not kinds:
         return _about_saying(names, subject)
-    return (
-        f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): {SUBJECTS[subject]}"
-    )
+    said = SUBJECTS if set(kinds) <= {*PAIRS, *PAIRS.values()} else _OF_OTHERS
+    return f"the models are adapters, whose tensors are factors of a product ({list_few(kinds, 4)}): {said[subject]}"
 
 
 def _about_saying(names: list[str], subject: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .factor_names import alphas_in, factors_in, split_factor
+from .factor_names import PAIRS, alphas_in, factors_in, split_factor
 from .patterns import alpha_of
 from .weights import Layout, TensorEntry
 
@@ -21,22 +21,6 @@ Array = npt.NDArray[np.float64]
 #: of a pair: what stands before the kind of its A, the kind, and what stands behind
 _Key = tuple[str, str, str]
 
-#: kinds of factors that multiply: A [rank, in] and B [out, rank], or both transposed
-PAIRS = {
-    "lora_A": "lora_B",
-    "lora_a": "lora_b",
-    "lora_embedding_A": "lora_embedding_B",
-    "loraA": "loraB",
-    "lora_down": "lora_up",
-    "lora.down": "lora.up",
-    "lora_layer.down": "lora_layer.up",
-    "lora_linear_layer.down": "lora_linear_layer.up",
-    "lora.A": "lora.B",
-    "lora.a": "lora.b",
-    "lora_matrix_A": "lora_matrix_B",
-    "lora_right": "lora_left",
-    "lora_right_weight": "lora_left_weight",
-}
 #: kinds whose A is [rank, in] in some programs and [in, rank] in others, without ".weight" behind it
 _EITHER_WAY = ("lora_a", "lora.A", "lora.a", "lora_right", "lora_right_weight")
 _FIRST = {b: a for a, b in PAIRS.items()}

@@ -408,3 +408,17 @@ def test_a_run_of_adapters_is_not_gone_on_with_in_another_scale_or_for_another_b
     for name, same in (("scaled", {"lora_alpha": 8}), ("based", {"base": bases[0]}), ("scaled", {}), ("based", {})):
         with fedscope.Recorder(tmp_path / name, resume=True, **same) as recorder:  # type: ignore[arg-type]
             recorder.round(clients=[model(k) for k in range(2)])
+
+
+def test_what_fedscope_adapters_does_not_take_is_not_sent_there() -> None:
+    from fedscope.checkpoints.models.factor_names import SUBJECTS
+
+    for subject in SUBJECTS:
+        assert "fedscope adapters" in about_adapters(["q.lora_A.weight", "q.lora_B.weight"], subject) or (
+            subject == "numbers"
+        )
+        for name in ("q.vera_lambda_b", "q.randlora_gamma", "q.delora_lambda", "q.lora_magnitude_vector"):
+            said = about_adapters(["q.lora_A.weight", "q.lora_B.weight", name], subject)
+            assert "merge the adapters into their base" in said
+            assert "fedscope adapters" not in said
+            assert "fedscope updates" not in said
