@@ -50,7 +50,7 @@ def _instead(task: Task) -> str:
     if _criterion(task) is None:
         return bare
     loss = "cross-entropy" if _loss_of(task)[1] else "zero-one"
-    return f"{bare}, or where it ignores labels ask fedscope decompose for --loss {loss}"
+    return f"{bare}, or where it ignores labels another loss, which decompose takes: --loss {loss}"
 
 
 def _loss_of(task: Task) -> tuple[str, bool]:
