@@ -146,13 +146,18 @@ def test_jobs_are_given_it_by_name(here: Path) -> None:
         ("--task losses:twise", 'losses has no twise; did you mean "twice"?'.removeprefix("losses ")),
         ("--task losess.py:twice", 'there is no file losess.py; did you mean "losses.py"?'),
         ("--task regresion", 'did you mean "regression"?'),
+        (
+            "--task losses:twice --set data.partition=shards:2",
+            "data.partition = 'shards:2' divides the samples by class",
+        ),
         ("--task regression --set model.task=sequences", "are two tasks of all runs; leave one out"),
         ("--task regression --task sequences", "are two tasks of all runs; leave one out, or vary model.task=A,B"),
         ("--task regression model.task=sequences,classification", ": --task sets what the sweep varies; leave one out"),
     ],
 )
 def test_slips(here: Path, capsys: pytest.CaptureFixture[str], typed: str, said: str) -> None:
-    assert run(words(f"sweep method=fma {typed} {SMALL} --out s")) == 2
+    small = SMALL.rpartition(" --set ")[0] if "partition" in typed else SMALL
+    assert run(words(f"sweep method=fma {typed} {small} --out s")) == 2
     err = capsys.readouterr().err
     assert said in err
     assert len(err.splitlines()) == 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
 from ..import_string import CodeFile, ImportString, is_call
 from ..settings.code_source import source_of
 from ..settings.own_code import OwnCode
+
+if TYPE_CHECKING:
+    from ..config.config import Config
 
 #: among the code of a plan, and the setting that names it
 TASK, PLACE = "task", "model.task"
@@ -65,6 +68,18 @@ def with_typed_task(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
     if isinstance(named, str):
         made[_SECTION][_KEY] = typed_task(named)
     return made
+
+
+def refuse_unfit_task(config: Config) -> None:
+    """Refuse a task of one's own that a run's client method or partition is not defined for, before any is trained.
+
+    Raises:
+        FedscopeError: names both, and a remedy.
+    """
+    from ..tasks import resolve_task
+
+    if isinstance(config.model.architecture.task, OwnCode):
+        resolve_task(config, None)
 
 
 def tasks_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:

@@ -27,7 +27,7 @@ from ..settings.values import format_value
 from ..user_code.typed import typed_tables
 from .axes import LABEL, METHOD, MOST, refuse_strange_key
 from .own_code import code_sums, typed_cell
-from .own_task import PLACE, with_typed_task
+from .own_task import PLACE, refuse_unfit_task, with_typed_task
 from .schedule import GIVEN, SharedHistory, shared_histories
 
 FORMAT, VERSION, FILE = "fedscope-sweep", 1, "sweep.json"
@@ -185,6 +185,8 @@ def plan_sweep(
         notes.append(f"{len(different)} of {len(runs)} runs differ at this scale; the others are left out")
         runs = different
     _refuse_same(runs)
+    for run in runs:
+        refuse_unfit_task(run.config)
     runs = _uniquely_named(runs)
     shared: list[SharedHistory | None] = shared_histories([run.config for run in runs]) if share else [None] * len(runs)
     runs = [
