@@ -20,7 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from ...command_line import answering
 from .errors import FedscopeError, translated
 from .given_values import taken
-from .inference_mode import ordinary_tensors
+from .torch_state import ordinary_tensors
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,8 +13,32 @@ _CALLERS: ContextVar[Any] = ContextVar("callers_device", default=None)
 
 
 @contextmanager
+def ordinary_tensors() -> Iterator[None]:
+    """Make tensors that every thread may write to, although the caller is within ``torch.inference_mode()``, which
+    holds for one thread.
+
+    Every public function that measures or trains does its work in it. torch is not loaded for it.
+
+    >>> import torch
+    >>> @ordinary_tensors()
+    ... def made():
+    ...     return torch.ones(2)
+    >>> with torch.inference_mode():
+    ...     torch.ones(2).is_inference(), made().is_inference()
+    (True, False)
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not getattr(torch, "is_inference_mode_enabled", bool)():
+        yield
+        return
+    with torch.inference_mode(False):
+        yield
+
+
+@contextmanager
 def own_torch_state() -> Iterator[None]:
-    """Create tensors on the processor unless something says where, and compute in the precision that is asked for.
+    """Create tensors on the processor unless something says where, and compute in the precision that is asked for, in
+    :func:`ordinary_tensors`.
 
     ``torch.set_default_device`` would have generators and samples elsewhere than the models that they are for, and
     ``torch.autocast`` round products without a word. The caller's state comes back afterwards. Both are of the calling
@@ -32,7 +56,7 @@ def own_torch_state() -> Iterator[None]:
     if torch is None:
         yield
         return
-    with ExitStack() as state:
+    with ordinary_tensors(), ExitStack() as state:
         # only where it has to be: each is a step more in every call of torch
         if (device := torch.get_default_device()).type != "cpu":
             state.callback(_CALLERS.reset, _CALLERS.set(device))

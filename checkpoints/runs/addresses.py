@@ -12,7 +12,7 @@ from typing import Literal
 
 from ..io.errors import FedscopeError, list_few, nearest, spans
 from ..io.keywords import speak_keywords
-from ..io.untrusted import expand_home, real_path
+from ..io.untrusted import at_home, real_path
 from ..io.visible_text import visible
 from ..io.warn_user import warn_user
 from ..models.expected import ExpectedModel
@@ -79,7 +79,7 @@ def parse_address(address: str) -> Address:
     >>> parse_address("runs/ima@last").which is None
     True
     """
-    address = _at_home(address)
+    address = at_home(address)
     file, key = file_and_key(address)
     if is_file_name(file) or is_model_folder(file):
         return Address(file, key=key)
@@ -114,10 +114,6 @@ def parse_address(address: str) -> Address:
         return replace(parsed, which="mean", clients=ids)
     hint = nearest(which, (*MODELS, "client-", "mean()"))
     raise FedscopeError(f"{address}: {which!r} is not a model of a round{hint}{',' if hint else ';'} give {_FORMS}")
-
-
-def _at_home(address: str) -> str:
-    return str(expand_home(address)) if address.startswith("~") else address
 
 
 def _near(path: Path) -> str:
@@ -219,7 +215,7 @@ def load_model(address: Path | str, layout: Layout | ExpectedModel | None = None
     ('run@2/global', (17226,))
     >>> folder.cleanup()
     """
-    address = _at_home(str(address))
+    address = at_home(str(address))
     parsed = parse_address(address)
     if parsed.round is None:
         weights, note = read_model(address, layout)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
-from ..checkpoints.io.inference_mode import ordinary_tensors
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.io.torch_state import own_torch_state
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
@@ -170,7 +169,6 @@ class PreparedAnalysis(Generic[A]):
 
         return replace(self, join=join)
 
-    @ordinary_tensors()
     @own_torch_state()
     def answer(self, work: Execution | None = None) -> A:
         """Compute it. With ``Execution(keep=PATH)`` the same question goes on from what an interrupted one had

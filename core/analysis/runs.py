@@ -18,7 +18,7 @@ from ..checkpoints import (
 )
 from ..checkpoints.io.errors import spans
 from ..checkpoints.io.shell_words import command_line
-from ..checkpoints.io.untrusted import expand_home
+from ..checkpoints.io.untrusted import at_home, expand_home
 from ..checkpoints.io.visible_text import visible
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
@@ -77,11 +77,7 @@ def as_runs(runs: Any) -> list[Any]:
     given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, Run | str | Path) else [runs]
     for one in given:
         refuse_no_run(one)
-    return [_at_home(one) if isinstance(one, str | Path) else one for one in given]
-
-
-def _at_home(path: str | Path) -> str | Path:
-    return type(path)(expand_home(path)) if str(path).startswith("~") else path
+    return [type(one)(at_home(str(one))) if isinstance(one, str | Path) else one for one in given]
 
 
 def refuse_no_run(run: object) -> None:

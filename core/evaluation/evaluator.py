@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..checkpoints import FedscopeError, Weights
-from ..checkpoints.io.inference_mode import ordinary_tensors
+from ..checkpoints.io.torch_state import ordinary_tensors
 from ..checkpoints.io.warn_user import warn_user
 from ..distributed.worker import MapJob
 from .accelerators import empty_cache, is_out_of_memory, refuse_without_memory

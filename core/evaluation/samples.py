@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints import FedscopeError
-from ..checkpoints.io.inference_mode import ordinary_tensors
+from ..checkpoints.io.torch_state import ordinary_tensors
 from .standard_tasks import CLASSIFICATION
 from .tasks import Task
 from .uint8_images import Inputs

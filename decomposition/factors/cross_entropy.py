@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Weights
-from ...checkpoints.io.inference_mode import ordinary_tensors
+from ...checkpoints.io.torch_state import ordinary_tensors
 from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured

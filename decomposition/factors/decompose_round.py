@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights, stack
-from ...checkpoints.io.inference_mode import ordinary_tensors
+from ...checkpoints.io.torch_state import ordinary_tensors
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples

@@ -224,11 +224,8 @@ class Tasks:
 
     def bounds(self, number: int) -> WorkUnit[Bounds]:
         """Return the clients of a round in Theorem 2, of the model they were sent."""
-        how: dict[str, Any] = {
-            "dimension": self.settings["dimension"],
-            "seed": self.source.seed,
-            "compute": self.compute,
-        }
+        how: dict[str, Any] = {"dimension": self.settings["dimension"], "seed": self.source.seed}
+        how |= {"frozen": self.frozen[number], "compute": self.compute}
         rows, members = self.held[number]
 
         def measure(report: Report) -> Bounds:
@@ -236,7 +233,6 @@ class Tasks:
             from .theorem2 import client_bounds
 
             round_, x = self.run.round(number), self.of_kernel(number).x[:]
-            how["frozen"] = self.frozen[number]
             kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
             return Bounds(client_bounds(kernel, members, round_.client_ids, round=number))
 

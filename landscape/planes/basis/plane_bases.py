@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....checkpoints import FedscopeError, Layout, Model, Weights, mean, stack
-from ....checkpoints.io.inference_mode import ordinary_tensors
+from ....checkpoints.io.torch_state import ordinary_tensors
 from ....evaluation.tied_parameters import tie_again, tied_names
 from ....evaluation.validation import same_layout, same_model
 from .orthonormal_axes import Axes, Basis, coefficients_of, dot, norm, principal_components, refuse_broken

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....checkpoints import FedscopeError, Model, Weights
-from ....checkpoints.io.inference_mode import ordinary_tensors
+from ....checkpoints.io.torch_state import ordinary_tensors
 from ....evaluation.resumable import digest
 from ....evaluation.tied_parameters import tied_names
 from ....evaluation.validation import same_layout

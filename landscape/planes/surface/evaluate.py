@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from ....checkpoints import Model
-from ....checkpoints.io.inference_mode import ordinary_tensors
+from ....checkpoints.io.torch_state import ordinary_tensors
 from ....checkpoints.io.warn_user import warn_user
 from ....evaluation.device import CPU, Compute
 from ....evaluation.evaluator import Evaluator

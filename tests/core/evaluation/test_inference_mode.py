@@ -16,7 +16,7 @@ from torch import nn
 
 import fedscope
 from fedscope.checkpoints import Layout, Weights
-from fedscope.checkpoints.io.inference_mode import ordinary_tensors
+from fedscope.checkpoints.io.torch_state import ordinary_tensors
 
 
 def net(seed: int) -> nn.Module:
@@ -96,7 +96,7 @@ def test_the_callers_mode_is_what_it_was_and_errors_leave_it() -> None:
 @pytest.mark.programs
 def test_torch_is_not_loaded_for_it() -> None:
     code = (
-        "import sys; from fedscope.checkpoints.io.inference_mode import ordinary_tensors\n"
+        "import sys; from fedscope.checkpoints.io.torch_state import ordinary_tensors\n"
         "with ordinary_tensors(): pass\nsys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
