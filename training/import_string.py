@@ -176,8 +176,15 @@ class ImportString:
 
         >>> ImportString.parse("--task", CodeFile("my nets/losses.py:huber(0.5)")).importable
         'losses:huber(0.5)'
+        >>> ImportString.parse("--task", CodeFile("my-losses.py:huber")).importable
+        'my_losses:huber'
         """
-        return f"{Path(self.file).stem}:{self.text.partition(':')[2]}" if self.file else str(self.text)
+        if not self.file:
+            return str(self.text)
+        stem = Path(self.file).stem
+        if self.option == "--task":  # which a run's file names as a setting, and that has a module's form
+            stem = re.sub(r"\W|^(?=\d)", "_", stem)
+        return f"{stem}:{self.text.partition(':')[2]}"
 
     def __call__(self) -> Any:
         """Call it. The module is looked for in the current folder, then in the environment; a file's neighbours first

@@ -84,6 +84,16 @@ def test_the_task_of_all_runs_may_be_in_a_file_elsewhere(here: Path, capsys: pyt
     assert {(run.config or {})["model"]["task"] for run in Sweep.open("s").runs} == {"losses:twice(3.0)"}
 
 
+def test_a_file_whose_name_is_no_module_s_is_trained_with(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By ``train``, which then goes on with it, and by a sweep."""
+    Path("losses.py").rename("my-losses.py")
+    task = ["--task", "my-losses.py:twice"]
+    assert run([*words(f"train --method fma {SMALL} --until 1 --set run.rounds=2 --out r"), *task]) == 0
+    assert run(["train", "--resume", "r", *task]) == 0, capsys.readouterr().err
+    assert run([*words(f"sweep method=fma,fedprox {SMALL} --out s"), *task]) == 0, capsys.readouterr().err
+    assert losses_of("s")["fma"] == Run.open("r").round(1).metrics["test_loss"]
+
+
 def test_a_plan_goes_on_with_a_task_that_is_given_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = plan_sweep_of("losses:twice")
     (here / "s").mkdir()
@@ -173,7 +183,7 @@ def test_python_gives_it_by_its_name(here: Path) -> None:
         alone = fedscope.train({**small, "method": "fma"}, f"{out}-alone", rounds=1, task=task)
         assert made.runs[0].round(1).metrics["test_loss"] == alone.round(1).metrics["test_loss"]
     smooth = nn.CrossEntropyLoss(label_smoothing=0.5)
-    made = fedscope.sweep({"model.task": ["classification", smooth]}, rounds=1, settings=settings, out="axis")
+    made = fedscope.sweep({"model.task": [None, smooth]}, rounds=1, settings=settings, out="axis")
     learnt = [(run.config or {})["model"].get("task") for run in made.runs]
     assert learnt == ["classification", "torch.nn:CrossEntropyLoss(label_smoothing=0.5)"], "with its arguments"
     with pytest.raises(FedscopeError, match=r"give the name of a function that makes it, as in task='mytask:make'"):

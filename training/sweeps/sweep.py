@@ -150,7 +150,7 @@ def sweep(
     if isinstance(axes, Mapping):
         axes = {key: list(values) if isinstance(values, Iterator) else values for key, values in axes.items()}
         if isinstance(tasks := axes.get(PLACE), list | tuple):
-            axes[PLACE] = [one if one is None else handed_task(one) for one in tasks]
+            axes[PLACE] = list(map(handed_task, tasks))
         for key, values in axes.items():
             refuse_strange_values(key, values)
         axes = [[{key: value} for value in values] for key, values in axes.items()]
