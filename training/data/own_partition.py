@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -19,7 +19,8 @@ from .partitioner import Partitioner
 
 
 class OwnPartition(Partitioner):
-    """``mypkg.split:by_hospital``: a function ``(labels, clients, random) -> list of index arrays``, one a client.
+    """``mypkg.split:by_hospital``: a function ``(labels, clients, random) -> list of index arrays``, one a client, or
+    another form of :meth:`Listed.of`.
 
     It may take ``groups`` as a fourth argument; see :meth:`~.partitioner.Partitioner.split`, whose words these are.
     """
@@ -49,6 +50,7 @@ class OwnPartition(Partitioner):
                 given: Any = thing.split(labels, clients, random, groups)
             else:
                 given = thing(labels, clients, random, *([groups] if _takes_groups(thing) else []))
+            given = list(given) if isinstance(given, Iterator) else given  # a generator's own errors are met here
         except FedscopeError:
             raise
         except Exception as error:
@@ -79,15 +81,14 @@ class Listed:
         [[0, 2], [3]]
         """
         if isinstance(given, Mapping) and given:
-            given = _by_number(given, place)
-        elif isinstance(given, Iterator) or getattr(given, "ndim", 0) == 2:
-            given = list(given)
-        if isinstance(given, str) or not isinstance(given, Sequence) or not len(given):
+            given = _by_number(given, f"{place} has", len(given))
+        parts = _as_arrays(given)
+        if not parts:
             raise FedscopeError(
                 f"{place} is {type(given).__name__}, not a partition; give a name, a function (labels, clients, "
                 "random), or index arrays, one a client: a list, or a dictionary by the client's number"
             )
-        return cls(tuple(np.asarray(part) for part in given))
+        return cls(tuple(parts))
 
     @property
     def name(self) -> str:
@@ -106,19 +107,34 @@ class Listed:
         return list(self.parts)
 
 
-def _by_number(given: Mapping[Any, Any], place: str) -> list[Any]:
+def _as_arrays(given: Any) -> list[np.ndarray] | None:
+    """Return an array a client, of a list, a tuple, an array [clients, n] or of arrays, or a generator; None of
+    something else."""
+    rows = getattr(given, "ndim", 0) == 2 or (isinstance(given, np.ndarray) and given.shape and given.dtype == object)
+    if rows or isinstance(given, Iterator | ValuesView):
+        given = list(given)
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        return None
+    return [np.asarray(sorted(part) if isinstance(part, Set) else part) for part in given]
+
+
+def _by_number(given: Mapping[Any, Any], said: str, count: int) -> list[Any]:
     """Return what is given by the client's number, in their order.
 
+    Args:
+        said: begins the sentence: "partition= has".
+        count: how many clients there are.
+
     Raises:
-        FedscopeError: other numbers than 0, 1, ..., as a run counts clients.
+        FedscopeError: other numbers than 0, 1, ..., as a run counts clients; clients that lack.
     """
-    count = len(given)
     parts = {k: part for k, part in given.items() if isinstance(k, int | np.integer) and not isinstance(k, bool)}
-    if sorted(parts) != list(range(count)):
-        others = [str(k) if k in parts else repr(k) for k in given if k not in parts or not 0 <= k < count]
+    others = [str(k) if k in parts else repr(k) for k in given if k not in parts or not 0 <= k < count]
+    lacking = [str(k) for k in range(count) if k not in parts]
+    if others or lacking:
         raise FedscopeError(
-            f"{place} has rows of the clients {list_few(others)}, but of {count} clients the numbers are 0 to "
-            f"{count - 1}; give these as the keys, or a list"
+            f"{said} {'rows' if others else 'nothing'} of the clients {list_few(others or lacking)}, but of {count} "
+            f"clients the numbers are 0 to {count - 1}; give these as the keys, or a list"
         )
     return [parts[k] for k in range(count)]
 
@@ -150,15 +166,21 @@ class UngivenPartition(Partitioner):
 
 
 def checked_parts(given: Any, samples: int, clients: int, place: str) -> list[np.ndarray]:
-    """Return index arrays, one a client.
+    """Return index arrays, one a client, of what :meth:`Listed.of` takes.
 
     Raises:
-        FedscopeError: another number of them; other things than indices; a sample that two clients have.
+        FedscopeError: another number of them, or of other clients; other things than indices; a sample that two clients
+            have.
     """
-    parts = [np.asarray(part) for part in given] if isinstance(given, Sequence) else None
+    if isinstance(given, Mapping):
+        given = _by_number(given, f"{place} gave", clients)
+    parts = _as_arrays(given)
     if parts is None or len(parts) != clients:
         what = f"{len(parts)} arrays" if parts is not None else type(given).__name__
-        raise FedscopeError(f"{place} gave {what} for {clients} clients; return a list with an index array a client")
+        raise FedscopeError(
+            f"{place} gave {what} for {clients} clients; return a list with an index array a client, or a dictionary "
+            "of them by the client's number"
+        )
     owner = np.full(samples, -1)
     for k, part in enumerate(parts):
         if part.ndim != 1 or (part.size and part.dtype.kind not in "iu"):

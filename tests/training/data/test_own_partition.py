@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.methods import Partitioner, setting
-from fedscope.training.data.own_partition import checked_parts
+from fedscope.training.data.own_partition import Listed, checked_parts
 from fedscope.training.data.split import parse_partition, partition
 from fedscope.training.settings.own_code import OwnCode
 
@@ -60,6 +60,30 @@ def test_the_same_seed_gives_the_same_split() -> None:
     assert not all(np.array_equal(a, b) for a, b in zip(one.clients, other.clients, strict=True))
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda parts: dict(enumerate(parts)),
+        lambda parts: {np.int64(k): set(parts[k].tolist()) for k in reversed(range(4))},
+        np.stack,
+        tuple,
+        iter,
+        lambda parts: (part.tolist() for part in parts),
+        lambda parts: dict(enumerate(parts)).values(),
+        lambda parts: np.array([*parts, None], object)[:4],
+        lambda parts: [set(part.tolist()) for part in parts],
+    ],
+    ids=["dictionary", "sets by number", "array", "tuple", "iterator", "generator", "values", "objects", "sets"],
+)
+def test_forms_of_a_list_are_taken_of_a_function_and_as_they_are(form: Any) -> None:
+    parts = [np.arange(k, 60, 4) for k in range(4)]
+    for made in (
+        of_thing(lambda labels, clients, random: form(parts)).clients,
+        checked_parts(Listed.of(form(parts), "partition=").parts, 60, 4, "x"),
+    ):
+        assert [part.tolist() for part in made] == [part.tolist() for part in parts]
+
+
 @given(st.integers(1, 6), st.integers(0, 30), st.randoms(use_true_random=False))
 def test_parts_are_taken_if_and_only_if_they_are_disjoint_indices(clients: int, samples: int, random: Any) -> None:
     parts = [[random.randrange(-1, samples + 2) for _ in range(random.randrange(4))] for _ in range(clients)]
@@ -78,6 +102,18 @@ def test_parts_are_taken_if_and_only_if_they_are_disjoint_indices(clients: int, 
     [
         (lambda *_: [np.arange(2)], r"gave 1 arrays for 4 clients; return a list with an index array a client"),
         (lambda *_: np.arange(4), r"gave ndarray for 4 clients"),
+        (
+            lambda *_: {0: [0], 1: [1], 3: [3]},
+            r"gave nothing of the clients 2, but of 4 clients the numbers are 0 to 3; ",
+        ),
+        (
+            lambda *_: {k: [k] for k in range(5)},
+            r"gave rows of the clients 4, but of 4 clients the numbers are 0 to 3; g",
+        ),
+        (lambda *_: {str(k): [k] for k in range(4)}, r"gave rows of the clients '0', '1', '2', '3', but of 4"),
+        (lambda *_: {}, r"gave nothing of the clients 0, 1, 2, 3, but"),
+        (lambda *_: np.zeros((3, 2), int), r"gave 3 arrays for 4 clients"),
+        (lambda *_: (1 / k for k in range(4)), r"failed with ZeroDivisionError: "),
         (lambda *_: [np.arange(2), np.arange(1, 3), [5], [6]], r"gave the sample 1 to clients 0 and 1; a sample is"),
         (lambda *_: [[0, 0], [1], [2], [3]], r"gave the sample 0 to client 0 twice"),
         (lambda *_: [[0.5], [1], [2], [3]], r"gave client 0 an array of float64 and shape \[1\]; give indices"),
