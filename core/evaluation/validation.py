@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from ..checkpoints import FedscopeError, Layout, Model
 from ..checkpoints.io.errors import list_few
 from .accelerators import is_out_of_memory, refuse_without_memory
+from .image_axes import MOVED, has_channels_last
 from .layered_replica import replica_for
 from .model_replica import Replica
 from .module_copy import refuse_borrowed
@@ -185,10 +186,11 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             raise FedscopeError(
                 f"{replica.device} has no memory left for {few} of {part.label}; --device cpu always can"
             ) from None
+        shape = list(x.shape[1:])
+        axes = f" (convolutions take [c, h, w], of these images {MOVED})" if has_channels_last(shape) else ""
         raise FedscopeError(
-            f"the module fails on {len(x)} of {part.label}, each of shape {list(x.shape[1:])} "
-            f"({_reason(error)}); give data that it takes, or a module that takes these (nn.Flatten() "
-            "makes a vector of an image)"
+            f"the module fails on {len(x)} of {part.label}, each of shape {shape} ({_reason(error)}); give data that "
+            f"it takes{axes}, or a module that takes these (nn.Flatten() makes a vector of an image)"
         ) from error
     if lent.is_changed:
         raise FedscopeError(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.warn_user import warn_user
+from ...evaluation.image_axes import MOVED, has_channels_last
 from ..settings.registry import method_name
 from ..settings.settings import Settings, setting
 
@@ -89,8 +91,18 @@ def image_shape(architecture: Architecture, shape: tuple[int, ...], least: int) 
         least: pixels that a side needs.
 
     Raises:
-        FedscopeError: no image, or a smaller one.
+        FedscopeError: no image, a smaller one, or one with its channels last.
     """
+    if has_channels_last(shape) and min(shape[1:]) < least:
+        raise FedscopeError(
+            f"model.name = {method_name(architecture)!r} needs images [c, h, w], but a sample has shape {list(shape)}, "
+            f"its channels last; give {MOVED}, or use --model mlp"
+        )
+    if has_channels_last(shape) and shape[0] == shape[1]:
+        warn_user(
+            f"model.name = {method_name(architecture)!r} reads samples of shape {list(shape)} as {shape[0]} channels "
+            f"of {shape[1]} x {shape[2]} pixels; if their channels are last, give {MOVED}"
+        )
     if len(shape) != 3 or min(shape[1:]) < least:
         raise FedscopeError(
             f"model.name = {method_name(architecture)!r} needs images of at least {least} x {least} pixels, but a "

@@ -141,6 +141,28 @@ class Dropped(Net):
         return self.linear(self.drop(self.norm(x.flatten(1))))
 
 
+class Convolved(nn.Module):
+    """Takes images [c, h, w], as torch's convolutions do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.first(x).mean(dim=(2, 3)))
+
+
+def test_images_with_their_channels_last_are_told_to_a_network_of_ones_own(tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).random((40, 9, 9, 3), np.float32), np.arange(40) % 2
+    moved = r"takes \(convolutions take \[c, h, w\], of these images np\.moveaxis\(x, 3, 1\)\), or a module"
+    with pytest.raises(FedscopeError, match=moved):
+        fedscope.train(data=((x, y), (x, y)), model=Convolved, out=tmp_path / "run", **IID)
+    right = np.moveaxis(x, 3, 1)
+    assert fedscope.train(data=((right, y), (right, y)), model=Convolved, out=tmp_path / "run", **IID).rounds == (1,)
+    with pytest.raises(FedscopeError, match=r"give data that it takes, or a module that takes these"):
+        fedscope.train(data=((right[:, :2], y),) * 2, model=Convolved, out=tmp_path / "other", **IID)
+
+
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [

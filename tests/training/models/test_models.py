@@ -3,6 +3,7 @@ by hand, its head, and what it refuses."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedscope.checkpoints import FedscopeError, Layout
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.distributed.torchvision_import import torchvision_part
 from fedscope.evaluation.model_replica import Replica
 from fedscope.training import Config, build_module, load_data, model_settings, resume, train
@@ -499,6 +500,19 @@ def test_statistics_of_clients_are_averaged_as_their_parameters_are(images: str,
         ("vgg11-gn", (3, 28, 28), {}, r"'vgg11-gn' needs images of at least 32 x 32 pixels"),
         ("alexnet-gn", (3, 62, 62), {}, r"'alexnet-gn' needs images of at least 63 x 63 pixels"),
         ("mobilenetv2-gn", (3, 28, 28), {}, r"'mobilenetv2-gn' needs images of at least 32 x 32 pixels"),
+        (
+            "resnet20-gn",
+            (16, 16, 3),
+            {},
+            r"needs images \[c, h, w\], .* \[16, 16, 3\], its channels last; give np\.move",
+        ),
+        (
+            "cnn",
+            (28, 20, 1),
+            {},
+            r"a sample has shape \[28, 20, 1\], its channels last; give np\.moveaxis\(x, 3, 1\), or us",
+        ),
+        ("vgg11-gn", (32, 32, 4), {}, r"its channels last; give np\.moveaxis\(x, 3, 1\), or use --model mlp$"),
         ("cnn-femnist", (1, 5, 5), {}, r"'cnn-femnist' needs images of at least 6 x 6 pixels"),
         ("cnn-gn", (3, 7, 7), {"pools": 3}, r"'cnn-gn' needs images of at least 8 x 8 pixels"),
         ("cnn", (3, 3, 3), {}, r"'cnn' needs images of at least 4 x 4 pixels"),
@@ -526,6 +540,27 @@ def test_samples_of_another_kind_are_refused(
 ) -> None:
     with pytest.raises(FedscopeError, match=sentence):
         find("models", name)(**own).build(shape, 10)
+
+
+@pytest.mark.parametrize("name", ["cnn", "resnet20-gn"])
+def test_images_that_may_have_their_channels_last_are_said(name: str) -> None:
+    """Of four channels the last axis is long enough for a network, which took it for the image's width."""
+    with pytest.warns(
+        FedscopeWarning, match=r"\[32, 32, 4\] as 32 channels of 32 x 4 pixels; if .* np\.moveaxis\(x, 3"
+    ):
+        find("models", name)().build((32, 32, 4), 10)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (4, 4, 4), (64, 8, 4), (8, 8, 8), (4, 32, 4)])
+def test_images_and_maps_of_features_are_built_for_in_silence(shape: tuple[int, ...]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        find("models", "cnn")().build(shape, 10)
+
+
+def test_a_perceptron_takes_images_in_any_order_of_axes() -> None:
+    module = find("models", "mlp")().build((16, 16, 3), 10)
+    assert module(torch.zeros(2, 16, 16, 3)).shape == (2, 10)
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name != "vit-b16"])
