@@ -174,6 +174,26 @@ def test_groups_are_kept_and_images_decoded_into_the_cache(tmp_path: Path, monke
     np.testing.assert_array_equal(data.groups["domain"].train, expected.groups["domain"].train)
 
 
+def test_images_that_an_earlier_fedscope_made_white_are_decoded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from PIL import Image
+
+    for split, label, i in itertools.product(("train", "test"), "ab", range(2)):
+        path = tmp_path / "own" / split / label / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((2, 2), 40 * i, np.uint8)).save(path)
+    monkeypatch.setenv("FEDSCOPE_CACHE", str(tmp_path / "cache"))
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "VERSIONS", {})
+        load_data(f"folder:{tmp_path}/own")
+    with pytest.warns(FedscopeWarning, match="is of version 2, this fedscope's is 3; decoding folder:.* again"):
+        load_data(f"folder:{tmp_path}/own")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_data(f"folder:{tmp_path}/own")
+
+
 def spoil_bytes(kept: Path) -> None:
     path = kept / "x_train.npy"
     values = bytearray(path.read_bytes())

@@ -115,6 +115,15 @@ def test_a_photo_of_that_size_keeps_its_pixels() -> None:
     np.testing.assert_array_equal(centre_square(Image.fromarray(wide), 224), noise)
 
 
+def test_photos_of_numbers_that_bytes_do_not_hold_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.png"
+    Image.fromarray(np.uint16([[300, 64300], [4300, 8300]])).save(path)
+    with pytest.raises(
+        FedscopeError, match=r"here: .*p\.png has numbers from 300 to 64300, and what is read of images"
+    ):
+        read_squares("here", [path], 2, cache.in_memory)
+
+
 def test_one_photo_at_a_time_is_in_memory(tmp_path: Path) -> None:
     """Beyond the room that was given, which may be a file."""
     import tracemalloc

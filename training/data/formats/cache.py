@@ -29,6 +29,8 @@ VARIABLE = "FEDSCOPE_CACHE"
 ABOUT = "about.json"
 #: of what stands in a folder; another one is decoded anew
 VERSION = 2
+#: of sets that were decoded otherwise before: images of 16 bits were made white
+VERSIONS = {"folder": 3}
 #: seconds after which what an interrupted decoding left is swept
 STALE = 86_400
 
@@ -64,7 +66,7 @@ def decoded_once(
 
     if place is not None and (place / ABOUT).exists():
         try:
-            return made(*_read(place, state))
+            return made(*_read(place, name, state))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             warn_user(f"{place}: {error}; decoding {shown} again")
     with _workplace(shown, place) as work:
@@ -73,9 +75,9 @@ def decoded_once(
         if place is None:
             return data
         try:
-            work.write(data, arrays, state)
+            work.write(name, data, arrays, state)
             work.put(place)
-            return made(*_read(place, state)) if isinstance(data.x_train, Uint8Images) else data
+            return made(*_read(place, name, state)) if isinstance(data.x_train, Uint8Images) else data
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             warn_user(
@@ -189,7 +191,7 @@ class _Work:
                 f"and there is {place}; make room, or set {VARIABLE} to a folder that has it"
             ) from None
 
-    def write(self, data: Dataset, arrays: Mapping[str, np.ndarray], state: str) -> None:
+    def write(self, name: str, data: Dataset, arrays: Mapping[str, np.ndarray], state: str) -> None:
         """All that :func:`_read` reads."""
         if self._folder is None:
             raise OSError(EACCES, "it cannot be written to")
@@ -204,7 +206,7 @@ class _Work:
             for kind, groups in data.groups.items():
                 np.save(self._folder / f"{kind}_{split}.npy", groups.train if split == "train" else groups.test)
         about = {
-            "version": VERSION,
+            "version": VERSIONS.get(name, VERSION),
             "files": state,
             "sha256": data.sha256,
             "means": data.means,
@@ -237,15 +239,16 @@ def _memory() -> float:
         return inf
 
 
-def _read(place: Path, state: str) -> tuple[dict[str, np.ndarray], dict[str, Groups], Known]:
+def _read(place: Path, name: str, state: str) -> tuple[dict[str, np.ndarray], dict[str, Groups], Known]:
     """Arrays, groups and what is known of them.
 
     Raises:
         ValueError: of another version, of other files, damaged.
     """
     about = json.loads(_there(place / ABOUT).read_text(encoding="utf-8"))
-    if about["version"] != VERSION:
-        raise ValueError(f"is of version {about['version']}, this fedscope's is {VERSION}")
+    version = VERSIONS.get(name, VERSION)
+    if about["version"] != version:
+        raise ValueError(f"is of version {about['version']}, this fedscope's is {version}")
     if about["files"] != state:
         raise ValueError("the files have changed since they were decoded")
     for file, expected in about["xxh3_64"].items():

@@ -27,7 +27,7 @@ def read_images(place: str, files: Sequence[Path], room: SplitRoom = in_memory) 
         room: makes the array of a shape that is returned; by default in memory.
 
     Raises:
-        FedscopeError: no image, a damaged one, images of two sizes.
+        FedscopeError: no image, a damaged one, images of two sizes; numbers that bytes do not hold.
     """
     if not files:
         raise FedscopeError(f"{place}: there are no images")
@@ -44,7 +44,7 @@ def read_images(place: str, files: Sequence[Path], room: SplitRoom = in_memory) 
                     f"{place}: {path} has {width} x {height} pixels, the first image {x.shape[2]} x {x.shape[1]}; "
                     "resize them to one size"
                 )
-            x[i] = np.asarray(image.convert("RGB"), dtype=np.uint8)
+            x[i] = np.asarray(in_bytes(place, path, image), dtype=np.uint8)
     assert x is not None, "there is an image"
     return x
 
@@ -56,7 +56,7 @@ def read_squares(place: str, files: Sequence[Path], side: int, room: SplitRoom) 
         place, room: see :func:`read_images`.
 
     Raises:
-        FedscopeError: no image, a damaged one.
+        FedscopeError: no image, a damaged one; numbers that bytes do not hold.
     """
     if not files:
         raise FedscopeError(f"{place}: there are no images")
@@ -64,7 +64,7 @@ def read_squares(place: str, files: Sequence[Path], side: int, room: SplitRoom) 
     for i, path in enumerate(files):
         with open_image(place, path) as image:
             refuse_oversize(path, image.width * image.height * 3, _size(path))
-            x[i] = centre_square(image, side)
+            x[i] = centre_square(in_bytes(place, path, image), side)
     return x
 
 
@@ -84,6 +84,30 @@ def open_image(place: str, path: Path) -> Iterator[Image.Image]:
             raise FedscopeError(f"{place}: {path} declares too many pixels ({error}); resize it") from error
         with held as image:
             yield image
+
+
+def in_bytes(place: str, path: Path, image: Image.Image) -> Image.Image:
+    """Return an image in red, green and blue of 8 bits, as torchvision's ImageFolder has it: grey ones in all three,
+    palettes by their colours, without what is said of transparency.
+
+    One channel of 16 or 32 bits (X-rays, microscopes) is taken where its numbers are bytes all the same. Which of them
+    would be black and which white is not said in the file, and Pillow makes all above 255 white.
+
+    Raises:
+        FedscopeError: numbers that bytes do not hold.
+    """
+    from PIL import Image
+
+    if image.mode != "F" and not image.mode.startswith("I"):
+        return image.convert("RGB")
+    values = np.asarray(image)
+    if not ((values >= 0) & (values <= 255) & (values == np.floor(values))).all():
+        raise FedscopeError(
+            f"{place}: {path} has numbers from {values.min():g} to {values.max():g}, and what is read of images are "
+            "bytes, whole numbers from 0 to 255; scale the numbers of all images to these and save them with 8 bits, "
+            "or give them as arrays (--data npz:FILE)"
+        )
+    return Image.fromarray(values.astype(np.uint8)).convert("RGB")
 
 
 def centre_square(image: Image.Image, side: int) -> np.ndarray:
