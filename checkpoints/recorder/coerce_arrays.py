@@ -21,6 +21,7 @@ from ..io.errors import FedscopeError, list_few
 from ..io.random_streams import undrawn
 from ..io.torch_state import callers_device
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
+from .label_forms import NUMBERED, are_names
 from .loaders import drawn_through, is_loader, say_chance, say_left_out
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
@@ -47,7 +48,7 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
         if unknown:
             raise FedscopeError(f"{place} {list_few(unknown)}; name them x_train, y_train, x_test, y_test")
-        return {key: _array(f"{place} {key}", value, labels=key[0] != "x") for key, value in returned.items()}
+        return {key: _array(f"{place} {key}", value, labels=key[0] == "y") for key, value in returned.items()}
     pair = isinstance(returned, tuple | list) and len(returned) == 2
     if pair and all(map(_is_split, returned)):
         splits = dict(zip(("train", "test"), returned, strict=True))
@@ -156,6 +157,9 @@ def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
             return array.astype(np.uint8 if labels else np.float32)
         given = array if isinstance(given, np.ndarray) else given
     kind = f"an array of type {given.dtype}" if isinstance(given, np.ndarray) else _kind(given)
+    if labels and are_names(given):
+        remedy = "give the number of its class, from 0" if isinstance(given, str) else NUMBERED
+        raise FedscopeError(f"{place} is {kind}, names of classes; {remedy}")
     raise FedscopeError(f"{place} is {kind}; give tensors or NumPy arrays of numbers")
 
 

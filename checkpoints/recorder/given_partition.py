@@ -12,6 +12,7 @@ import numpy as np
 from ..io.errors import FedscopeError, list_few
 from ..io.warn_user import warn_user
 from ..runs.partition import Partition
+from .label_forms import NUMBERED, are_names, is_one_hot, of_column
 from .labelled import by_index
 
 #: how many clients a partition lists, and how many counts of classes it holds: 2 GiB of them
@@ -92,9 +93,13 @@ def partition_of(given: Mapping[int, Any] | Sequence[Any], labels: Any) -> Given
     """
     if labels is None:
         raise FedscopeError("partition= needs labels=, the training split's labels, by which classes are counted")
-    y = np.asarray(labels)
+    y = of_column(np.asarray(labels))
     if y.ndim != 1 or y.dtype.kind not in "iu" or not y.size or y.min() < 0:
-        raise FedscopeError(f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample")
+        remedy = NUMBERED if are_names(y) else "labels.argmax(1) of one-hot rows" if is_one_hot(y) else ""
+        raise FedscopeError(
+            f"labels= has shape {list(y.shape)} of {y.dtype}; give one whole number from 0 a sample"
+            f"{remedy and f' ({remedy})'}"
+        )
     by_id = by_index(given, "partition=", "partition={number: rows}")
     if isinstance(by_id, list | tuple | np.ndarray):  # as clients= are numbered
         by_id = dict(enumerate(by_id))
@@ -198,6 +203,7 @@ def labels_of(given: Any, held: np.ndarray | None) -> Any:
     """
     if held is None:
         return given
+    held = of_column(held) if given is None else held
     classes = held.ndim == 1 and held.dtype.kind in "iu"
     if given is None and classes and (not len(held) or held.min() >= 0):
         return held
@@ -208,13 +214,18 @@ def labels_of(given: Any, held: np.ndarray | None) -> Any:
             f"labels=np.zeros({len(held)}, int)"
         )
     if given is None:
+        if is_one_hot(held):
+            raise FedscopeError(
+                f"y_train of data= has one-hot rows, {list(held.shape)}, and partition= counts the classes of each "
+                "client; give labels=y_train.argmax(1)"
+            )
         what = "has labels below 0" if classes else f"has shape {list(held.shape)} of {held.dtype}"
         raise FedscopeError(
             f"y_train of data= {what}, which is no class a sample, and partition= counts the classes of each client; "
             "give data=((x_train, y_train), (x_test, y_test)) with labels=, one whole number from 0 a sample, as "
             f"np.zeros({len(held)}, int) where there are no classes"
         )
-    own = np.asarray(given)
+    own = of_column(np.asarray(given)) if classes else np.asarray(given)
     if own.ndim and len(own) != len(held):
         raise FedscopeError(
             f"labels= has {len(own):,} entries, and data= {len(held):,} training samples, which partition= divides; "

@@ -20,6 +20,7 @@ from ..io.errors import FedscopeError, nearest
 from ..io.untrusted import expand_home
 from ..io.warn_user import warn_user
 from .coerce_tokens import TOKENS
+from .label_forms import is_one_hot
 from .token_targets import FEWEST, OWN_TOKENS, are_inputs
 
 #: bytes of a file's arrays up to which they are read for this
@@ -132,12 +133,7 @@ def _odd_targets(split: str, x: np.ndarray, y: np.ndarray) -> Iterator[str]:
             f"x_{split} has type {x.dtype} and shape {list(x.shape)}, so questions about classes will refuse it; give "
             "floats as the network takes them, or uint8 pixels"
         )
-    if y.ndim == 2 and y.shape != x.shape and y.shape[1] == 1 and y.dtype.kind in "iu":
-        yield (
-            f"y_{split} has shape {list(y.shape)}, and questions about classes take [{len(y)}]; give "
-            f"y_{split}.reshape(-1), or with each question the task that takes it (--task)"
-        )
-    elif y.shape != x.shape and _is_one_hot(y):
+    if y.shape != x.shape and _is_one_hot(y):
         yield (
             f"y_{split} has shape {list(y.shape)}, one 1 a row, and questions about classes take the classes' numbers, "
             f"[{len(y)}]; give y_{split}.argmax(1), or with each question the task that takes it (--task)"
@@ -147,12 +143,8 @@ def _odd_targets(split: str, x: np.ndarray, y: np.ndarray) -> Iterator[str]:
 
 
 def _is_one_hot(y: np.ndarray) -> bool:
-    """Check for a class a row that is marked by a 1 among zeros; a few rows may be so by chance."""
-    if y.dtype.kind not in "biuf" or y.ndim != 2 or y.shape[1] < 2 or len(y) < FEWEST:
-        return False
-    if y[:FEWEST].sum() != FEWEST:
-        return False
-    return bool(((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all() and (y == 1).any(axis=0).sum() > 1)
+    """Check for one-hot rows of several classes; a few rows may be so by chance."""
+    return len(y) >= FEWEST and is_one_hot(y) and bool((y == 1).any(axis=0).sum() > 1)
 
 
 def _count_broken(numbers: np.ndarray) -> int:

@@ -12,6 +12,7 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.io.array_digest import blocks as blocks
 from ...checkpoints.io.array_digest import digest as digest
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.recorder.label_forms import NUMBERED, are_names, is_one_hot, of_column
 from ...checkpoints.recorder.token_targets import OWN_TOKENS, are_inputs
 from ...evaluation.criteria import LabelCriterion, PositionCriterion
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED, Sequences
@@ -182,6 +183,22 @@ def say_scales(name: str, x_train: Any, x_test: Any) -> None:
         )
 
 
+def say_constant(place: str, x: Any, task: Task) -> None:
+    """Warn of samples that are all the same, so that no classes can be told apart by them, as of images that were read
+    wrong. Of numbers that are learnt (a mean of each client) inputs may be so, and of a few samples.
+
+    Args:
+        x: [n, ...], whose rows can be taken by number.
+    """
+    if not task.has_classes or len(x) < FEWEST:
+        return
+    first = np.asarray(x[:1])
+    if np.array_equal(np.asarray(x[1:2]), first) and all((np.asarray(part) == first).all() for part in blocks(x)):
+        warn_user(
+            f"{place}: all {len(x):,} samples are the same, so no classes can be told apart; look at how they are made"
+        )
+
+
 def scale_pixels(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:
     """Samples as float32, images [n, c, h, w]; integers divided by the greatest number of their type.
 
@@ -240,11 +257,11 @@ def _targets(place: str, y: np.ndarray) -> np.ndarray:
 
 
 def _labels(place: str, y: np.ndarray, ignored: bool) -> np.ndarray:
-    """Labels as int64 [N]; -100 stays where a task has labels that are ignored."""
+    """Labels [N] or [N, 1] as int64 [N]; -100 stays where a task has labels that are ignored."""
+    y = of_column(y)
     if y.ndim != 1 or y.dtype.kind not in "iuf":
         raise FedscopeError(
-            f"{place} has shape {list(y.shape)} and type {y.dtype}; labels are whole numbers, [N] (classes at "
-            "positions are of --task sequences)"
+            f"{place} has shape {list(y.shape)} and type {y.dtype}; labels are whole numbers, [N]{_how_labelled(y)}"
         )
     if y.dtype.kind == "f" and not (whole := np.isfinite(y) & (y == np.floor(y))).all():
         raise FedscopeError(f"{place} contains {y[~whole][0]:g}; labels are whole numbers from 0")
@@ -259,6 +276,19 @@ def _labels(place: str, y: np.ndarray, ignored: bool) -> np.ndarray:
             "from 0"
         )
     return y.astype(np.int64)
+
+
+def _how_labelled(y: np.ndarray) -> str:
+    """Say in a clause how what is no labels becomes such, or which task takes it."""
+    if are_names(y):
+        return f"; {NUMBERED}"
+    if is_one_hot(y):
+        return "; of one-hot rows give y.argmax(1)"
+    if y.ndim > 1 and y.dtype.kind == "f":
+        return (
+            f"{'; give y[:, 0] if these are labels' if y.shape[1:] == (1,) else ''} (numbers are of --task regression)"
+        )
+    return " (classes at positions are of --task sequences)" if y.ndim > 1 else ""
 
 
 def refuse_other_shapes(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
+from ...checkpoints.recorder.label_forms import of_column
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...evaluation.tasks import Task
 from ..import_string import ImportString, describe_error
@@ -37,6 +38,7 @@ from .arrays import (
     refuse_other_shapes,
     refuse_other_targets,
     say_axes,
+    say_constant,
     say_scales,
     say_targets,
     scale_pixels,
@@ -96,6 +98,8 @@ def _take(given: Any, name: str, place: str, task: Task) -> Dataset:
         if task is not CLASSIFICATION:
             y_train, y_test = (task.taken(y)[1] for y in (given.y_train, given.y_test))
             known = replace(given, task=task, y_train=y_train, y_test=y_test)
+        if known.task.has_classes:
+            known = replace(known, y_train=of_column(known.y_train), y_test=of_column(known.y_test))
         for split in SPLITS:
             say_targets(name, split, getattr(known, f"x_{split}"), getattr(known, f"y_{split}"), task)
         return replace(known, name=name, path="") if ":" in name else known
@@ -159,6 +163,8 @@ def as_they_are(
         refuse_other_targets(name, y["train"], y["test"])
         if x["test"].dtype.kind == "f" and arrays["x_train"] is not arrays["x_test"]:
             say_scales(name, x["train"], x["test"])
+    trained = "train" if "train" in x else "test"  # of these some may be set aside
+    say_constant(f"{name}: x_{trained}", x[trained], task)
     return Dataset(
         name=name,
         path=path,

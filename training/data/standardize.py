@@ -28,6 +28,7 @@ from .arrays import (
     refuse_other_shapes,
     refuse_other_targets,
     say_axes,
+    say_constant,
     say_scales,
     scale_pixels,
     taken_task,
@@ -59,8 +60,8 @@ def standardize(
 
     Args:
         arrays: ``x_train, y_train, x_test, y_test``; x uint8 or float, ``[N,H,W]``, ``[N,H,W,c]``, ``[N,c,H,W]`` or
-            ``[N,d]``; y whole numbers from 0, or targets of the task. ``classes``, one number, where no sample is of
-            the last ones.
+            ``[N,d]``; y whole numbers from 0, ``[N]`` or ``[N,1]``, or targets of the task. ``classes``, one number,
+            where no sample is of the last ones.
         others: names of arrays that were left unread, for the sentence that says what is there.
         task: what is learnt.
         groups: what else is known of the samples.
@@ -95,6 +96,7 @@ def standardize(
     x_train, x_test, means, deviations = made
     say_axes(f"{name}: x_test", stored[1].shape)
     say_scales(name, x_train, x_test)
+    say_constant(f"{name}: x_train", x_train, task)
     return Dataset(
         name=name,
         path=path,

@@ -162,7 +162,7 @@ REFUSED = [
     ),
     ("wrong", r"wrong\(\) returned images; name them x_train, y_train, x_test, y_test"),
     ("half", r"mydata:half lacks y_train; it has x_test, x_train, y_test, and needs x_test and y_test, and both or"),
-    ("text", r"text\(\) returned a y_test that is a list; give tensors or NumPy arrays of numbers"),
+    ("text", r"returned a y_test that is a list, names of classes; number the classes, alike in both splits: np\.uniq"),
     ("short", r"mydata:short: x_test has 8 samples, but y_test has 3 labels"),
     ("Broken", r"Broken\(\) returned data that cannot be read: KeyError: 'no file'"),
     ("Odd", r"Odd\(\) returned data whose item 0 is a dict; give pairs \(x, y\)"),

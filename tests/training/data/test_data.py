@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zlib
 from pathlib import Path
 
@@ -13,11 +14,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.evaluation.standard_tasks import CLASSIFICATION, TASKS
+from fedscope.evaluation.tasks import Task
 from fedscope.training import Config, load_data, train
 from fedscope.training.data.arrays import blocks
+from fedscope.training.data.custom import taken_data
 from fedscope.training.data.standardize import standardize
 
 RNG = np.random.default_rng(0)
+REGRESSION = TASKS["regression"]
 Y = {"y_train": np.arange(20) % 4, "y_test": np.arange(8) % 4}
 
 
@@ -325,3 +330,115 @@ def test_an_image_that_is_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path
     image.write_bytes(head)
     with pytest.raises(FedscopeError, match=sentence):
         load_data(f"folder:{tmp_path}")
+
+
+def one_more(root: Path, image: Image.Image, name: str = "z.png") -> Path:
+    path = root / "train" / "cat" / name
+    image.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("pixels", "name", "said"),
+    [
+        (
+            np.uint16([[300, 64300], [4300, 8300]]),
+            "z.png",
+            r"has numbers from 300 to 64300, and what is read of images",
+        ),
+        (np.uint16([[0, 256], [0, 0]]), "z.png", r"has numbers from 0 to 256"),
+        (np.uint16([[0, 300], [0, 0]]), "z.pgm", r"has numbers from 0 to 300"),
+        (np.uint16([[0, 300], [0, 0]]), "z.tif", r"has numbers from 0 to 300"),
+        (np.array([[0, 300], [0, 0]], ">u2"), "z.tif", r"has numbers from 0 to 300"),
+        (np.int32([[-1, 3], [0, 0]]), "z.tif", r"has numbers from -1 to 3"),
+        (np.float32([[0, 0.5], [1, 0]]), "z.tif", r"has numbers from 0 to 1"),
+        (np.float32([[0, np.nan], [1, 0]]), "z.tif", r"has numbers from nan to nan"),
+    ],
+)
+def test_numbers_that_bytes_do_not_hold_are_refused(tmp_path: Path, pixels: np.ndarray, name: str, said: str) -> None:
+    """Pillow made all above 255 white: an X-ray of 16 bits was nothing else."""
+    folder(tmp_path, (2, 2))
+    path = one_more(tmp_path, Image.fromarray(pixels), name)
+    with pytest.raises(
+        FedscopeError, match=rf"cat/{name} {said}.*; scale the numbers .*\(--data npz:FILE\)$"
+    ) as refusal:
+        load_data(f"folder:{tmp_path}")
+    assert "\n" not in str(refusal.value)
+    if pixels.min() >= 0:  # both remedies
+        x = np.asarray(Image.open(path))
+        np.savez(tmp_path / "x.npz", x_train=[x, x // 2], y_train=[0, 1], x_test=[x, x // 2], y_test=[0, 1])
+        assert len(np.unique(np.asarray(load_data(f"npz:{tmp_path}/x.npz").x_train))) > 2
+    path.unlink()
+    one_more(tmp_path, Image.fromarray((255 * np.float64([[0, 1], [0.25, 0.5]])).astype(np.uint8)))
+    assert load_data(f"folder:{tmp_path}").x_train.shape == (7, 3, 2, 2)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", ">u2", "int32", "float32"])
+def test_bytes_are_read_whatever_they_are_stored_as(tmp_path: Path, dtype: str) -> None:
+    folder(tmp_path, (2, 2))
+    one_more(tmp_path, Image.fromarray(np.array([[0, 255], [7, 128]], dtype)), "z.tif")
+    monochrome = load_data(f"folder:{tmp_path}").x_train
+    assert monochrome.stored[3].tolist() == [[[v] * 3 for v in row] for row in ([0, 255], [7, 128])]  # type: ignore[union-attr]
+
+
+def test_colours_are_those_that_torchvision_reads(tmp_path: Path) -> None:
+    """Palettes by their colours, without transparency."""
+    from torchvision.datasets import ImageFolder
+
+    folder(tmp_path, (4, 4))
+    colours = RNG.integers(0, 256, (4, 4, 4), dtype=np.uint8)
+    whole = Image.fromarray(colours, "RGBA")
+    for mode, ending in (
+        *((mode, "png") for mode in ("RGBA", "LA", "L", "1", "P")),
+        *((mode, "tif") for mode in ("CMYK", "YCbCr", "LAB", "RGBX")),
+        *((mode, "jpg") for mode in ("CMYK", "L")),
+    ):
+        one_more(tmp_path, whole.convert("RGB").convert(mode) if mode != "RGBA" else whole, f"z{mode}.{ending}")
+    clear = whole.convert("P")
+    clear.info["transparency"] = 0
+    one_more(tmp_path, clear, "clear.png")
+    read = load_data(f"folder:{tmp_path}").x_train.stored.numpy()  # type: ignore[union-attr]
+    expected = [np.asarray(image) for image, _ in ImageFolder(str(tmp_path / "train"))]
+    assert len(expected) == 18
+    np.testing.assert_array_equal(read, expected)
+
+
+def test_numbers_of_two_bytes_keep_their_shades_in_an_npz(tmp_path: Path) -> None:
+    scans = RNG.integers(300, 65_000, (40, 4, 4)).astype(np.uint16)
+    y = np.arange(40) % 2
+    np.savez(tmp_path / "x.npz", x_train=scans, y_train=y, x_test=scans, y_test=y)
+    data = load_data(f"npz:{tmp_path}/x.npz")
+    scaled = scans / 65_535
+    np.testing.assert_allclose(np.asarray(data.x_train)[:, 0], (scaled - scaled.mean()) / scaled.std(), atol=2e-6)
+
+
+def constant(count: int, shape: tuple[int, ...] = (4, 4), dtype: str = "uint8") -> dict[str, np.ndarray]:
+    y = np.arange(count) % 2
+    x = np.full((count, *shape), 7, dtype)
+    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y}
+
+
+def said_of(arrays: dict[str, np.ndarray], task: Task = CLASSIFICATION) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        standardize("toy", "", arrays, task=task)
+        taken_data(arrays, task)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((4, 4), "uint8"), ((4, 4, 3), "uint16"), ((5,), "float32")])
+def test_samples_that_are_all_the_same_are_said(shape: tuple[int, ...], dtype: str) -> None:
+    found = said_of(constant(40, shape, dtype))
+    said = "x_train: all 40 samples are the same, so no classes can be told apart; look at how they are made"
+    assert found == [f"toy: {said}", f"arrays: {said}"]
+
+
+def test_samples_that_may_be_the_same_are_silent() -> None:
+    few, one, numbers = constant(9), constant(40), constant(40, (1,), "float32")
+    one["x_train"] = one["x_train"].copy()
+    one["x_train"][-1, 0, 0] = 8
+    assert said_of(few) == said_of(one) == []
+    assert said_of({**numbers, "y_train": RNG.normal(size=40)[:, None], "y_test": np.zeros((40, 1))}, REGRESSION) == []
+    channel = images((4, 4, 3))
+    channel["x_train"][..., 1] = 7
+    assert said_of(channel) == []
