@@ -163,8 +163,8 @@ def as_they_are(
         refuse_other_targets(name, y["train"], y["test"])
         if x["test"].dtype.kind == "f" and arrays["x_train"] is not arrays["x_test"]:
             say_scales(name, x["train"], x["test"])
-    trained = "train" if "train" in x else "test"  # of these some may be set aside
-    say_constant(f"{name}: x_{trained}", x[trained], task)
+    first = next(iter(x))  # of a test split some may be set aside to train on
+    say_constant(f"{name}: x_{first}", x[first], task)
     return Dataset(
         name=name,
         path=path,
