@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import fedscope
 from fedscope import Run
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.cli.main import run
 from fedscope.training.config.sources import Setup
 from fedscope.training.settings.code_source import CodeSource, source_of
@@ -230,3 +232,30 @@ def test_a_package_imports_from_its_own_files(here: Path, monkeypatch: pytest.Mo
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "pkg1"]:
             del sys.modules[name]
+
+
+def test_a_network_that_no_number_tells_is_said_to_import_another_file(here: Path) -> None:
+    Path("acts.py").write_text("from torch import nn\n\nAct = nn.ReLU\n")
+    layers = "nn.Flatten(), nn.Linear(64, 8), Act(), nn.Linear(8, 10)"
+    Path("nets1.py").write_text(
+        f"from acts import Act\nfrom torch import nn\n\n\ndef net():\n    return nn.Sequential({layers})\n"
+    )
+
+    def again() -> None:
+        for name in ("acts", "nets1"):
+            sys.modules.pop(name, None)
+
+    try:
+        assert run(f"train --model nets1:net {SMALL} --out r".split()) == 0
+        Path("r/metrics.csv").unlink()
+        again()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FedscopeWarning)
+            assert "recorded_numbers" not in fedscope.wima("r", model="nets1:net", windows=[2], limit=20).attrs
+        again()
+        edited("acts.py", "nn.ReLU", "nn.Tanh")
+        said = r"nets1.py imports acts, which has another source than the run .*r/code/model-acts.py; no number tells"
+        with pytest.warns(FedscopeWarning, match=said):
+            fedscope.wima("r", model="nets1:net", windows=[2], limit=20)
+    finally:
+        again()

@@ -60,7 +60,7 @@ def imported_by(code: Any, text: str, program: bool) -> tuple[ImportedFile, ...]
     names = [str(getattr(code, "__qualname__", "")).partition(".")[0]]
     names += [name for module, name in waiting if module == own]
     if program:
-        waiting += _named_in_program(text)
+        waiting += _named_in_program(text, own)
     elif (tree := parsed(text)) is not None:
         waiting += _imported_in(tree, names, own)
     found: dict[str, ImportedFile | None] = {own: None}
@@ -88,7 +88,7 @@ def _file_of(module: str) -> ImportedFile | None:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, TypeError, UnicodeDecodeError):
         return None
-    return ImportedFile(module, text, path) if text else None
+    return ImportedFile(module, text[:LONGEST], path) if text else None
 
 
 def _imported_in(tree: ast.Module, names: list[str], module: str) -> Iterator[tuple[str, str]]:
@@ -114,9 +114,9 @@ def _absolute(node: ast.ImportFrom, there: ModuleType | None) -> str:
         return ""
 
 
-def _named_in_program(text: str) -> Iterator[tuple[str, str]]:
+def _named_in_program(text: str, module: str) -> Iterator[tuple[str, str]]:
     """Yield the same of what a program or a notebook defines: the modules, classes and functions that it names."""
-    tree, there = parsed(text), vars(sys.modules["__main__"])
+    tree, there = parsed(text), vars(sys.modules[module]) if module in sys.modules else {}
     for name in sorted(set(names_in(tree))) if tree is not None else ():
         value = there.get(name)
         if isinstance(value, ModuleType):

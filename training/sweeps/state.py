@@ -53,8 +53,8 @@ def _refuse_other(run: Run, planned: PlannedRun) -> None:
     """
     for (kind, own), sources in sources_in(run).items():
         name = f"{kind}={own}"
-        meant, imported = planned.code.get(name), planned_imports(planned.code, name)
-        if meant and any(entry.get("sha256", "") != meant or other_import(entry, imported) for entry in sources):
+        source, imported = planned.code.get(name), planned_imports(planned.code, name)
+        if source and any(entry.get("sha256", "") != source or other_import(entry, imported) for entry in sources):
             raise FedscopeError(
                 f"{run.path} was trained with another source of {name.replace('=', ' ', 1)} than the sweep began with; "
                 "move it elsewhere, restore the source, and it is trained again"

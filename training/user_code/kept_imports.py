@@ -27,6 +27,11 @@ def other_import(entry: Mapping[str, Any], now: Mapping[str, str]) -> str:
     return next((name for name, before in imports_of(entry).items() if now.get(name, before) != before), "")
 
 
+def is_alike(entry: Mapping[str, Any], source: CodeSource) -> bool:
+    """Check whether an entry says a source, as far as it says what that imports."""
+    return entry.get("sha256") == source.sha256 and not other_import(entry, source.sums)
+
+
 def text_name(of: str, module: str) -> str:
     """Name the text of an imported module beside that of the code.
 

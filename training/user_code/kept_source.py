@@ -20,8 +20,9 @@ from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.folders import CODE
 from ..settings.code_kinds import Kind, named_in
-from ..settings.code_source import LONGEST, CodeSource, source_of
+from ..settings.code_source import CodeSource, source_of
 from ..settings.entry_points import chosen
+from ..settings.imported_code import LONGEST
 from ..settings.missing_code import needs_code
 from ..settings.own_code import OwnCode
 from .kept_imports import imported_texts, imports_of, named_texts, other_import, text_name

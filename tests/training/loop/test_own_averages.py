@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from own_code import own_module
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.methods import Averaged, AverageMethod, History, Served, ServerMethod, State, setting
 from fedscope.training import branch, branch_notes, merge, resume, train
@@ -151,6 +152,8 @@ def test_members_of_a_class_above_are_not_held_against_an_average(tmp_path: Path
     resumed = resume(run.path, code={"average": Recent})
     assert averages(resumed, 3) == averages(trained(tmp_path / "whole", average), 3)
     assert check_run(run.path).faults == ()
+    with pytest.raises(FedscopeError, match=r"has no plain average over rounds in round 6"):
+        fedscope.decompose(run.path, of="averaged", rounds="last", draws="none", limit=50, code={"average": Recent})
 
 
 def test_a_wrong_word_on_members_is_what_is_blamed(tmp_path: Path) -> None:
