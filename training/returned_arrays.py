@@ -45,8 +45,13 @@ def is_own(method: object) -> bool:
     return type(method).__module__.partition(".")[0] != _ROOT
 
 
-def refuse_vector(what: str, values: Any, layout: Layout, round: int, more: str = "") -> None:
+def refuse_vector(
+    what: str, values: Any, layout: Layout, round: int, more: str = "", kind: str = "start.layout.dtype"
+) -> None:
     """Refuse what is no vector of all parameters, in the model's type.
+
+    Args:
+        kind: what the function calls that type.
 
     Raises:
         ReturnedError: begins with ``what``.
@@ -62,8 +67,31 @@ def refuse_vector(what: str, values: Any, layout: Layout, round: int, more: str 
     if values.dtype != layout.dtype:
         raise ReturnedError(
             f"{what} as {values.dtype} {where}, but the model is {layout.dtype}; compute in float64 and end with "
-            ".astype(start.layout.dtype)"
+            f".astype({kind})"
         )
+
+
+def refuse_buffers(what: str, weights: Weights, where: str, given: str) -> None:
+    """Refuse a model without one of its buffers, or with one of another name or shape.
+
+    Args:
+        where: in which round, and of whom; given: what holds the buffers, as the function calls it.
+
+    Raises:
+        ReturnedError: begins with ``what``.
+    """
+    shapes = {entry.name: entry.shape for entry in weights.layout.buffers}
+    own = {name: np.shape(values) for name, values in weights.buffers.items()}
+    if own == shapes:
+        return
+    odd = next(name for name in (*shapes, *own) if own.get(name) != shapes.get(name))
+    if odd not in own:
+        said = f"without the buffer {odd}"
+    elif odd not in shapes:
+        said = f"with a buffer {odd}, which the model has not"
+    else:
+        said = f"with the buffer {odd} of shape {list(own[odd])} and not {list(shapes[odd])}"
+    raise ReturnedError(f"{what} {said} {where}; return those of {given}")
 
 
 def refuse_unwritable(place: str, state: Any, what: str = "state", where: str = "", *, models: bool = False) -> None:

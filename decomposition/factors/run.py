@@ -409,10 +409,11 @@ def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[t
 
 def _window(run: Run, number: int, model: str) -> tuple[int, ...]:
     from ...training import config_at
+    from ...training.methods.said_of_average import members_of
 
     if model == "global":
         return (number,)
-    return tuple(config_at(run, number).average.members(number)) if "averaged" in run.round(number).models else ()
+    return tuple(members_of(config_at(run, number).average, number)) if "averaged" in run.round(number).models else ()
 
 
 def lacking_averages(run: Run, words: str | None, rounds: Sequence[int], of: str) -> str:

@@ -18,9 +18,10 @@ def kept_by_others(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
 
 
 def sources_of(made: Mapping[str, tuple[Config, str]]) -> dict[str, str]:
-    """Return the SHA-256 of the sources of servers that are not fedscope's: these may change, and keep their names."""
+    """Return the SHA-256 of the sources of servers that are not fedscope's, with what they import: these may change,
+    and keep their names."""
     kinds = {name: type(config.server) for name, config in _of_others(made)}
-    return {name: source_of(kind).sha256 for name, kind in kinds.items() if not kind.__module__.startswith("fedscope.")}
+    return {name: source_of(kind).digest for name, kind in kinds.items() if not kind.__module__.startswith("fedscope.")}
 
 
 def _of_others(made: Mapping[str, tuple[Config, str]]) -> list[tuple[str, Config]]:

@@ -43,16 +43,18 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
         )
     before = config_at(run, round_.number)
     lr = before.average.explore_pace(round_.number, before.client.pace(round_.number), before.client).lr
+    partition = partition_of(run)
+    held = np.array([len(partition.clients[int(k)]) for k in round_.client_ids])  # a client may have used fewer
     return Cohort(
         round=round_.number,
         client_ids=round_.client_ids,
         samples=round_.client_samples,
         steps=round_.client_steps,
-        p=ask(config.server, config.server.weights, round_.client_samples),
+        p=ask(config.server, config.server.weights, held),
         clients=before.data.clients,
         lr=lr,
         reach=_reach(round_.client_steps, lr, before),
-        label_counts=partition_of(run).counts_of(round_.client_ids),
+        label_counts=partition.counts_of(round_.client_ids),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ...training.inputs.given_servers import refuse_no_server, servers_of, setti
 from ...training.local.cohort_storage import CohortStorage
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
-from ...training.loop.server import step_server, validator_of, warn_of_test_data
+from ...training.loop.server import look_ahead, step_server, validator_of, warn_of_test_data
 from ...training.methods.base import Cohort, ServerMethod, State
 from ...training.methods.servers.checkpoints import is_in_time
 from ...training.methods.servers.fma import FMA
@@ -107,6 +106,7 @@ class ServedFiles:
         self._tied = {} if expected is None else {name: {name, *others} for name, others in expected.tied.items()}
         self._network, self._folder = network, folder
         self._state: State | None = None
+        self._round = 0
         table = config.tables()["server"]
         self.provenance: dict[str, Any] = {"server": table.pop("method"), "settings": table}
         self.provenance |= {"sha256": source} if source else {}
@@ -179,7 +179,7 @@ class ServedFiles:
             served = step_server(self._server, state, begun, rows, cohort)
             made = Weights(layout, served.parameters, mean_buffers(rows, cohort, served))
         self._tied = self._tied or _tied_in([one for one in (start, *clients.values()) if one is not None])
-        self._state = served.state
+        self._state, self._round = served.state, number
         if served.p is not None and self._server.validates_on is not None:
             self.members[number] = [ids[k] for k in np.flatnonzero(served.p)]
         return first.with_numbers(tie_again(made, self._tied).arrays())
@@ -190,10 +190,8 @@ class ServedFiles:
             return global_
         layout = global_.layout(self._kinds)
         w = layout.flatten(global_.numbers())
-        ahead = ask(self._server, self._server.look_ahead, self._state, w.parameters)
-        if ahead is w.parameters:
-            return global_
-        return global_.with_numbers(tie_again(replace(w, parameters=ahead), self._tied).arrays())
+        ahead = look_ahead(self._server, self._state, w, self._round)
+        return global_ if ahead is w else global_.with_numbers(tie_again(ahead, self._tied).arrays())
 
     def _rows(self, clients: Sequence[ModelTensors], layout: Layout, place: str) -> Weights:
         """Stack models, on the disk where they are large."""

@@ -18,6 +18,7 @@ from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.folders import CODE
 from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
+from ..user_code.kept_imports import is_alike, other_import, text_name
 from .explain_error import RecordedModels, RecordedNumbers, recorded_numbers
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ def _is_same_code(run: Run, source: EvaluationConfig) -> bool:
     if not entries:
         return name == str((run.config or {}).get("model", {}).get("name", ""))
     given = _source_given(model)
-    same = given is not None and given.sha256 in [entry.get("sha256") for entry in entries] and not given.edited
+    same = given is not None and any(is_alike(entry, given) for entry in entries) and not given.edited
     return same and name == entries[-1]["name"]
 
 
@@ -195,8 +196,13 @@ def _another_source(run: Run, source: EvaluationConfig) -> str:
     known, given = [entry for entry in _entries(run) if entry.get("sha256")], _source_given(source.model)
     if not known or given is None or given.file != known[-1].get("file", ""):
         return ""
-    if given.sha256 in [entry["sha256"] for entry in known]:
+    alike = [entry for entry in known if given.sha256 == entry["sha256"]]
+    if any(is_alike(entry, given) for entry in alike):
         return ""
+    if alike:
+        module = other_import(alike[-1], given.sums)
+        text = run.path / CODE / text_name(alike[-1].get("text", "model.py"), module)
+        return f"{given.file} imports {module}, which has another source than the run was trained with, see {text}"
     text = run.path / CODE / known[-1].get("text", "model.py")
     return f"{given.file or 'the model'} has another source than the run was trained with, see {text}"
 

@@ -22,10 +22,11 @@ from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ...evaluation.uint8_images import Inputs
 from ..own_calls import ask, work_of
 from ..profile import Profile, time_span
+from ..returned_arrays import is_own
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
 from .own_samples import on_device
-from .own_updates import refuse_group, refused_updates
+from .own_updates import refuse_group, refuse_survey, refused_updates
 from .subnormals import subnormals_as_zero
 from .vectorized_model import VectorizedModel
 from .vectorized_training import VectorizedTask, updates_of
@@ -221,8 +222,11 @@ class Engine:
 
     def survey(self, method: ClientMethod, tasks: Sequence[LocalTask], p: np.ndarray) -> State:
         """Compute the average with p, in float64, of what the cohort's surveys give."""
-        average = _Average()
+        average, first = _Average(), None
         for k, found in enumerate(self.each(work_of(method, "survey"), tasks)):
+            if is_own(method):
+                first = found if first is None else first
+                refuse_survey(method, found, first, tasks[k])
             average.add(found, float(p[k]))
         return average.total
 

@@ -202,8 +202,10 @@ class LocalUpdate:
     Where several clients are trained at once, models and vectors have a row a client and numbers are columns [C, 1].
 
     Attributes:
-        weights: its model; samples: n_i; steps: K_i; loss: mean over the steps of the task's loss of
-            the mini-batch, before the step and without a method's own terms.
+        weights: its model; steps: K_i; loss: mean over the steps of the task's loss of the mini-batch, before the step
+            and without a method's own terms.
+        samples: n_i, or how many of them it has used: a run records that, and servers read it as ``cohort.samples``.
+            The weights p are made of the partition's n_i all the same, by the server's ``weights``.
         reach: how far a constant unit gradient would have carried it, see
         :class:`fedscope.training.methods.base.Cohort`. message: what it sends with the model: arrays by name.
         state: what it keeps for its next participation; optimiser: what its optimiser adds to that.

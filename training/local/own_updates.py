@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import Layout, Weights
 from ..import_string import describe_type
-from ..returned_arrays import ReturnedError, difference, forms, is_own, refuse_unwritable, refuse_vector
+from ..returned_arrays import ReturnedError, difference, forms, is_own, refuse_buffers, refuse_unwritable, refuse_vector
 from ..settings.registry import method_name
 from .local_training import LocalTask, LocalUpdate
 
@@ -58,19 +58,9 @@ def refuse_update(method: ClientMethod, update: Any, layout: Layout, round: int,
         ReturnedError: no ``LocalUpdate``; a model of another layout; messages or states that cannot be written.
     """
     refuse_no_update(method, update, round, client)
-    place = f"{method_name(method)}.train"
-    weights, where = update.weights, f"round {round}, client {client}"
-    if not isinstance(weights, Weights):
-        raise ReturnedError(
-            f"{place} returned the weights as {describe_type(weights)} ({where}); return those of local_sgd, or "
-            "Weights(task.start.layout, parameters, task.start.buffers)"
-        )
-    if weights.layout != layout or weights.buffers.keys() != {entry.name for entry in layout.buffers}:
-        raise ReturnedError(
-            f"{place} returned a model of another layout than the one that was sent ({where}: "
-            f"{weights.layout.size:,} parameters, not {layout.size:,}, or other names); return task.start's"
-        )
-    refuse_vector(f"{place} returned weights", weights.parameters, layout, round, f", client {client}")
+    place, where = f"{method_name(method)}.train", f"round {round}, client {client}"
+    _refuse_model(place, update.weights, layout, where, "those of local_sgd")
+    refuse_vector(f"{place} returned weights", update.weights.parameters, layout, round, f", client {client}")
     for what in ("samples", "steps", "loss", "reach"):
         if np.ndim(getattr(update, what)) != 0:
             raise ReturnedError(
@@ -78,6 +68,55 @@ def refuse_update(method: ClientMethod, update: Any, layout: Layout, round: int,
             )
     refuse_unwritable(place, update.message, "message", where)
     refuse_unwritable(place, update.state, "state", where, models=True)
+
+
+def refuse_personal(method: ClientMethod, made: Any, layout: Layout, round: int, client: int) -> None:
+    """Refuse what is no model that a client can use, of any type of numbers.
+
+    Raises:
+        ReturnedError: names what it is.
+    """
+    place, where = f"{method_name(method)}.personalise", f"round {round}, client {client}"
+    _refuse_model(place, made, layout, where, "a model that the client keeps")
+    if np.shape(made.parameters) != (layout.size,):
+        raise ReturnedError(
+            f"{place} returned weights of shape {list(np.shape(made.parameters))} ({where}), but the model has "
+            f"{layout.size:,} parameters; return one vector [{layout.size:,}]"
+        )
+
+
+def _refuse_model(place: str, weights: Any, layout: Layout, where: str, given: str) -> None:
+    """Refuse what is no model of a layout, with its buffers. Raises ReturnedError."""
+    if not isinstance(weights, Weights):
+        raise ReturnedError(
+            f"{place} returned the weights as {describe_type(weights)} ({where}); return {given}, or "
+            "Weights(task.start.layout, parameters, task.start.buffers)"
+        )
+    if weights.layout != layout:
+        raise ReturnedError(
+            f"{place} returned a model of another layout than the one that was sent ({where}: "
+            f"{weights.layout.size:,} parameters, not {layout.size:,}, or other names); return task.start's"
+        )
+    refuse_buffers(f"{place} returned weights", weights, f"({where})", "task.start.buffers, or the client's own")
+
+
+def refuse_survey(method: ClientMethod, found: Any, first: Any, task: LocalTask) -> None:
+    """Refuse what is no survey, or has another form than that of the cohort's first client: they are averaged.
+
+    Raises:
+        ReturnedError: names the client.
+    """
+    place, where = f"{method_name(method)}.survey", f"round {task.round}, client {task.client}"
+    if not isinstance(found, Mapping):
+        raise ReturnedError(
+            f"{place} returned {describe_type(found)} ({where}); return a dictionary of arrays by name", "state"
+        )
+    if forms(found) != forms(first):
+        raise ReturnedError(
+            f"{place} returned arrays of other names or shapes than for the first client "
+            f"({where}: {difference(forms(first), forms(found))}); they are averaged over the cohort",
+            "state",
+        )
 
 
 def refuse_no_update(method: ClientMethod, update: Any, round: int, client: int) -> None:

@@ -18,7 +18,9 @@ from ..local.engine import Engine
 from ..local.engine_choice import with_engine
 from ..local.local_training import refuse_single_samples
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
+from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..profile import Profile
+from ..returned_arrays import is_own
 from ..settings.missing_code import is_given, needs_code
 from ..settings.registry import method_name
 from ..tasks import refuse_without_classes, trained_task
@@ -190,7 +192,8 @@ def branch_notes(run: Run, round: int, config: Config) -> list[str]:
     notes = []
     for section in fresh_sections(run, round, config):
         new, old = getattr(config, section), method_name(getattr(before, section))
-        if not new.about.keeps:
+        keeps = new.about.keeps or ("a state" if _begins_with_state(new) else "")
+        if not keeps:
             continue
         how = "is worked out from the history's globals" if section == "average" else "starts with an empty state"
         lacks = (
@@ -199,10 +202,18 @@ def branch_notes(run: Run, round: int, config: Config) -> list[str]:
             else f"the history, made with {old}, does not have"
         )
         notes.append(
-            f"the {section} method {method_name(new)} keeps {new.about.keeps}, which {lacks}: it {how} after round "
-            f"{round}"
+            f"the {section} method {method_name(new)} keeps {keeps}, which {lacks}: it {how} after round {round}"
         )
     return notes
+
+
+def _begins_with_state(method: ClientMethod | ServerMethod | AverageMethod) -> bool:
+    """Check whether a method of the user's own, which need not say what it keeps, makes a first state."""
+    if not is_own(method):
+        return False
+    if isinstance(method, ServerMethod):
+        return type(method).init is not ServerMethod.init
+    return isinstance(method, ClientMethod) and type(method).begin is not ClientMethod.begin
 
 
 def _refuse_missing(run: Run, position: Position, config: Config) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 
 from ...checkpoints import Weights
 from ..local.local_training import LocalTask
+from ..local.own_updates import refuse_personal
 from ..methods.base import State
 from ..own_calls import ask
+from ..returned_arrays import is_own
 from .metrics import Parts
 from .state import Memory, state_of
 
@@ -83,7 +85,10 @@ class PersonalizedModels:
         def work(task: LocalTask) -> Weights:
             place = places.get(task.client)
             kept = task.state if place is None else state_of(self.states, place)
-            return ask(client, client.personalise, task, kept)
+            made = ask(client, client.personalise, task, kept)
+            if is_own(client):
+                refuse_personal(client, made, task.start.layout, self.round, task.client)
+            return made
 
         made = federation.engine.each(work, [replace(task, start=self.deployed) for task in tasks])
         return federation.storage.models(made, len(tasks))

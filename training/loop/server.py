@@ -16,7 +16,7 @@ from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
-from ..methods.refused_returns import refuse_served
+from ..methods.refused_returns import refuse_served, rounded_ahead
 from ..own_calls import ask
 from ..returned_arrays import is_own
 from ..settings.registry import method_name
@@ -69,6 +69,22 @@ def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, 
     if is_own(server):
         refuse_served(server, served, (state, start, clients), cohort.round)
     return served
+
+
+def look_ahead(server: ServerMethod, state: State, model: Weights, round: int) -> Weights:
+    """Return what the server sends in place of the model that a round has left, in the model's type: what clients step
+    from is what is recorded. The model itself where that is sent.
+
+    Raises:
+        FedscopeError: a server of the user's own that changes what it is given, or returns no vector of the parameters
+            (:func:`~fedscope.training.methods.refused_returns.rounded_ahead`).
+    """
+    ahead = ask(server, server.look_ahead, state, model.parameters)
+    if ahead is model.parameters:
+        return model
+    if is_own(server):
+        ahead = rounded_ahead(server, ahead, model.layout, round)
+    return replace(model, parameters=ahead)
 
 
 def warn_of_test_data(server: ServerMethod) -> None:

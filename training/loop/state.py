@@ -16,9 +16,12 @@ from ..local.cohort_storage import put_aside
 from ..local.optimiser_choice import vectors_kept
 from ..local.optimisers import PREFIX
 from ..methods.base import Averaged, ClientState, History, State
+from ..methods.refused_returns import refuse_recovered
 from ..own_calls import ask
+from ..returned_arrays import is_own
 from ..settings.missing_code import is_given
 from .run_history import config_at, fresh_sections, method_start, segments
+from .server import look_ahead
 
 
 @dataclass(frozen=True)
@@ -180,10 +183,13 @@ def flat(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def next_start(config: Config, round: int, global_: Weights, averaged: Weights | None, server: State) -> Weights:
     """Choose the model that round t + 1 sends out: ``averaged`` where the method restarts from it, else ``global``,
-    looked ahead."""
+    looked ahead.
+
+    Raises:
+        FedscopeError: as :func:`~.server.look_ahead`.
+    """
     from_ = averaged if averaged is not None and config.average.restarts(round + 1) else global_
-    ahead = ask(config.server, config.server.look_ahead, server, from_.parameters)
-    return from_ if ahead is from_.parameters else Weights(from_.layout, ahead, from_.buffers)
+    return look_ahead(config.server, server, from_, round)
 
 
 def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Position:
@@ -305,4 +311,7 @@ def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) 
 
     history = History(row, facts)
     state = ask(config.average, config.average.recover, round - 1, history)
-    return ask(config.average, config.average.average, state, round, row(round), history)
+    found = ask(config.average, config.average.average, state, round, row(round), history)
+    if is_own(config.average):
+        refuse_recovered(config.average, found, state, facts.layout, round)
+    return found

@@ -21,8 +21,10 @@ from ...checkpoints.runs import measured_numbers
 from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_number
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
 from ..config.config import Config
-from ..methods.base import ServerMethod
+from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..methods.said_of_average import members_of
 from ..own_calls import ask
+from ..returned_arrays import is_own
 from ..settings.missing_code import is_given
 from ..settings.registry import method_name
 from .run_history import segments
@@ -196,7 +198,7 @@ def _about_round(run: Run, number: int, parts: list[tuple[float, Config]]) -> It
     """Find what does not hold between a sound round and the rest of the run."""
     try:
         place, partition = run.round(number), run.partition
-        if partition is not None:
+        if partition is not None and not (parts and _counts_itself(_at(parts, number).client)):
             for client, samples in zip(place.client_ids.tolist(), place.client_samples.tolist(), strict=True):
                 if samples != (has := len(partition.clients[client])):
                     yield f"client {client} trained on {samples} samples, but partition.h5 gives it {has}"
@@ -206,6 +208,11 @@ def _about_round(run: Run, number: int, parts: list[tuple[float, Config]]) -> It
         return  # of another file, which its own check has named
     except FedscopeError as error:
         yield str(error)
+
+
+def _counts_itself(client: ClientMethod) -> bool:
+    """Check whether a client method is not fedscope's, and may say how many of its samples it has used."""
+    return is_own(client) or not is_given(client)
 
 
 # Of an average over rounds, against a sum in another order, as a share of its length: float32 rounds at 6e-8.
@@ -238,21 +245,37 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
         left = _model_left(run, round - 1, config)
         if left is not None and not _same(place.read("start"), left):
             yield f"start is not the model that round {round - 1} left"
-    if "averaged" in place.models:
-        members = config.average.members(round)
-        away = _distance_to_mean(run, place, members) if 0 < len(members) <= config.average.window_size() + 1 else 0.0
-        if away > _TOLERANCE:
-            yield f"averaged is not the mean of global of rounds {members[0]} to {members[-1]} (off by {away:.1e})"
+    if not is_own(config.average) and (what := _no_mean(run, place, config.average)):
+        yield what
 
 
 def refuse_contradictions(run: Run, round: int) -> None:
     """Refuse to go on from a round whose models contradict each other.
 
     Raises:
-        FedscopeError: names the first of :func:`contradictions`.
+        FedscopeError: names the first of :func:`contradictions`; an average of the user's own that is not the mean that
+            its ``members`` says.
     """
-    for what in contradictions(run, round, segments(run)):
+    parts = segments(run)
+    for what in contradictions(run, round, parts):
         raise DamagedError(run.round(round).path, what)
+    average = _at(parts, round).average
+    if is_own(average) and (what := _no_mean(run, run.round(round), average)):
+        raise FedscopeError(
+            f"{run.path}: {what} in round {round}, but {method_name(average)}.members says that it is; return () from "
+            "it where it is no plain mean, or restore the round's file from a copy"
+        )
+
+
+def _no_mean(run: Run, place: Round, average: AverageMethod) -> str:
+    """Say that ``averaged`` is not the mean of the last few ``global``s that it is said to be; "" where it is."""
+    if "averaged" not in place.models:
+        return ""
+    members = members_of(average, place.number)
+    away = _distance_to_mean(run, place, members) if 0 < len(members) <= average.window_size() + 1 else 0.0
+    if away <= _TOLERANCE:
+        return ""
+    return f"averaged is not the mean of global of rounds {members[0]} to {members[-1]} (off by {away:.1e})"
 
 
 def refuse_damaged(run: Run, rounds: Sequence[int]) -> None:
@@ -298,7 +321,7 @@ def _model_left(run: Run, round: int, config: Config) -> Weights | None:
     global_, averaged = memory.read(round, "global"), memory.read(round, "averaged")
     if global_ is None:
         return None
-    if averaged is None and config.average.members(round) and not config.average.averages_first:
+    if averaged is None and config.average.restarts(round + 1) and not config.average.averages_first:
         return None
     if type(config.server).look_ahead is ServerMethod.look_ahead:
         return next_start(config, round, global_, averaged, {})

@@ -13,6 +13,7 @@ from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
 from ..methods.base import AverageMethod, History
 from ..methods.refused_returns import refuse_averaged
+from ..methods.said_of_average import is_said
 from ..own_calls import ask
 from ..returned_arrays import is_own
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
@@ -77,6 +78,8 @@ def played(subject: Subject, rounds: int, *, spoilt: int = 0) -> Played:
 def members(subject: Subject) -> str:
     """``members(round)``: the rounds of which ``averaged`` is the plain mean."""
     method: AverageMethod = subject.method
+    if not is_said(method, "members"):
+        raise NotAsked("members() is of a class above average(), and counts for no plain mean; define it where it is")
     rounds, worst, counted = subject.config().run.rounds, 0.0, 0
     outcome = played(subject, rounds)
     for round in range(1, rounds + 1):
@@ -142,8 +145,8 @@ def looks_back(subject: Subject) -> str:
 
 def _recovered(method: AverageMethod, outcome: Played, rounds: int) -> str:
     """Say whether a branch goes on with the average of its history."""
-    if not outcome.states[rounds] or type(method).recover is AverageMethod.recover:
-        return "; a branch begins with an empty state" if outcome.states[rounds] else ""
+    if not outcome.states[rounds]:
+        return ""
     try:
         state = ask(method, method.recover, rounds - 1, outcome.history)
     except FedscopeError as error:

@@ -9,6 +9,7 @@ import torch
 
 from ...checkpoints import FedscopeError, Weights
 from ..methods.base import AverageMethod, ServerMethod
+from ..methods.said_of_average import members_of
 from .averages import played
 from .clients import tasks_after
 from .outcome import CheckFailed, NotAsked
@@ -76,7 +77,7 @@ def _of_average(subject: Subject) -> str:
             outcomes = played(subject, rounds, spoilt=bad).averaged
         for round in range(bad, rounds + 1):
             weights = outcomes[round]
-            members = method.members(round)
+            members = members_of(method, round)
             concerned = bad in members if members else round == bad
             if weights is None or not concerned:
                 continue

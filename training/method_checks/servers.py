@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...checkpoints import Weights
+from ..loop.server import look_ahead
 from ..methods.base import Served
-from ..own_calls import ask
 from .outcome import CheckFailed, apart, digits, length, share
 from .subject import Subject
 from .synthetic import CLIENTS, Step, made_up
@@ -26,7 +26,8 @@ def identical_clients(subject: Subject) -> str:
     first = made_up(server, subject.federation.facts.layout, rounds=0)
     rows = np.repeat(first.start.parameters[None], CLIENTS, axis=0)
     served = replace(first, clients=Weights(first.start.layout, rows, {})).served(server)
-    ahead = ask(server, server.look_ahead, served.state, served.parameters)
+    made = Weights(first.start.layout, served.parameters, {})
+    ahead = look_ahead(server, served.state, made, 1).parameters
     if not (np.isfinite(served.parameters).all() and np.isfinite(ahead).all()):
         raise CheckFailed(
             "clients who all equal the model that was sent give NaN: something is divided by how far they went"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...checkpoints import Layout, Weights
+from ..loop.server import look_ahead
 from ..methods.base import Cohort, Served, ServerMethod, State
 from ..methods.shared.probes import Linear
 from ..own_calls import ask
@@ -53,8 +54,8 @@ def made_up(server: ServerMethod, layout: Layout, *, seed: int = 0, rounds: int 
         if round > rounds:
             break
         served = step.served(server)
-        ahead = ask(server, server.look_ahead, served.state, served.parameters)
-        state, start = served.state, _rows(layout, ahead)
+        state = served.state
+        start = look_ahead(server, state, _rows(layout, served.parameters), round)
     return step
 
 

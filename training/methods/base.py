@@ -26,6 +26,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..opened import holds_arrays
 from ..settings.settings import Settings, setting
+from .replayed_average import replay_average
 
 if TYPE_CHECKING:
     from ..build import ModelInfo
@@ -404,7 +405,10 @@ class AverageMethod(Settings):
 
     def members(self, round: int) -> tuple[int, ...]:
         """Return the rounds whose ``global``s the ``averaged`` of round t is the plain mean of, ascending; () where
-        there is no ``averaged`` or it is no such mean."""
+        there is no ``averaged`` or it is no such mean.
+
+        What a class says of them counts for its own :meth:`average`: one that overrides that alone has none.
+        """
         return ()
 
     def restarts(self, round: int) -> bool:
@@ -425,5 +429,12 @@ class AverageMethod(Settings):
         return self.window_size()
 
     def recover(self, round: int, history: History) -> State:
-        """Return the state after a round that another method averaged, from the history alone; for branches."""
-        return {}
+        """Return the state after a round that another method averaged, from the history alone; for branches.
+
+        By default :meth:`average` averages the history, round by round, from where it :meth:`begins`. A method whose
+        state is made of a few rows may read those alone.
+
+        Raises:
+            FedscopeError: a row that it needs was not recorded.
+        """
+        return {} if type(self).average is AverageMethod.average else replay_average(self, round, history)

@@ -10,7 +10,15 @@ import numpy as np
 
 from ...checkpoints import Layout, Weights
 from ..import_string import describe_type
-from ..returned_arrays import ReturnedError, changed, forms, refuse_unwritable, refuse_vector
+from ..returned_arrays import (
+    ReturnedError,
+    changed,
+    difference,
+    forms,
+    refuse_buffers,
+    refuse_unwritable,
+    refuse_vector,
+)
 from ..settings.registry import method_name
 from .base import Averaged, AverageMethod, ClientMethod, Served, ServerMethod, State
 
@@ -64,6 +72,19 @@ def refuse_served(server: ServerMethod, served: Any, before: tuple[State, Weight
         _refuse_changed(place, state, served.state, round, server.init(start.parameters), len(clients))
 
 
+def rounded_ahead(server: ServerMethod, ahead: Any, layout: Layout, round: int) -> np.ndarray:
+    """Return what a server sends in place of a model, in the model's type: of a wider one, as float64, rounded once.
+
+    Raises:
+        ReturnedError: no vector of all parameters; another type, which has lost digits.
+    """
+    if isinstance(ahead, np.ndarray) and ahead.dtype.kind == "f" and ahead.dtype.itemsize > layout.dtype.itemsize:
+        ahead = ahead.astype(layout.dtype)
+    refuse_vector(f"{method_name(server)}.look_ahead returned w", ahead, layout, round, kind="w.dtype")
+    found: np.ndarray = ahead
+    return found
+
+
 def refuse_shared(method: ClientMethod, sent: State, shared: Any, round: int) -> None:
     """Refuse what is to be sent with the model in the next round.
 
@@ -104,7 +125,9 @@ def refuse_averaged(method: AverageMethod, found: Any, state: Mapping[str, Any],
                 f"{place} returned a model of another layout in round {round} ({weights.layout.size:,} parameters, not "
                 f"{layout.size:,}, or other names); return global_'s"
             )
-        refuse_vector(f"{place} returned weights", weights.parameters, layout, round)
+        kind = "global_.layout.dtype"
+        refuse_vector(f"{place} returned weights", weights.parameters, layout, round, kind=kind)
+        refuse_buffers(f"{place} returned weights", weights, f"in round {round}", "global_.buffers")
     refuse_unwritable(place, found.state, models=True)
     if "clients_mean" in found.state:
         raise ReturnedError(
@@ -114,6 +137,23 @@ def refuse_averaged(method: AverageMethod, found: Any, state: Mapping[str, Any],
     own = {name: value for name, value in state.items() if name != "clients_mean"}
     if own and forms(own) != forms(found.state):
         raise ReturnedError(changed(place, "the state", own, found.state, round), "state")
+
+
+def refuse_recovered(method: AverageMethod, found: Any, state: State, layout: Layout, round: int) -> None:
+    """Refuse what an average over rounds made of the state that its ``recover`` gave.
+
+    Raises:
+        ReturnedError: as :func:`refuse_averaged`; a state of another form than it keeps itself.
+    """
+    refuse_unwritable(f"{method_name(method)}.recover", state, models=True)
+    refuse_averaged(method, found, {}, layout, round)
+    if state and forms(state) != forms(found.state):
+        raise ReturnedError(
+            f"{method_name(method)}.recover({round - 1}) gives a state of another form than average() keeps "
+            f"({difference(forms(state), forms(found.state))}); return from recover() what average() keeps, or let "
+            "AverageMethod.recover do it",
+            "state",
+        )
 
 
 def _refuse_changed(place: str, before: State, after: State, round: int, begun: State, cohort: int) -> None:

@@ -1,8 +1,8 @@
-"""The source of code of one's own: its text, its SHA-256, and the distribution that it was installed with."""
+"""The source of code of one's own: its text, its SHA-256, what it imports, and the distribution that it was installed
+with."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import sys
 from collections.abc import Mapping
@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from .edited_code import is_edited
+from .imported_code import LONGEST, ImportedFile, digest_of, imported_by
 
 #: the module of a program, a notebook or an interpreter: its text is more than the code, and changes without it
 _PROGRAM = "__main__"
-#: characters of a source that a run keeps, at most
-LONGEST = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,7 @@ class CodeSource:
         file: the file's name, without its folder; path: with it, as it was imported.
         distribution, version: of the package that it was installed with; "" for a file of one's own.
         edited: whether the file says something else than the code that was imported from it.
+        imports: the other files of one's own that it is made of.
     """
 
     text: str = ""
@@ -38,11 +38,23 @@ class CodeSource:
     version: str = ""
     edited: bool = False
     path: str = ""
+    imports: tuple[ImportedFile, ...] = ()
 
     def said(self) -> dict[str, str]:
-        """As a run keeps it beside the text."""
+        """As a run keeps it beside the texts: what is imported as ``helpers=SHA256 pkg.more=SHA256``."""
         said = {name: getattr(self, name) for name in ("sha256", "file", "distribution", "version")}
+        said["imports"] = " ".join(f"{module}={sum_}" for module, sum_ in self.sums.items())
         return {name: value for name, value in said.items() if value}
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """The SHA-256 of what it imports, by module."""
+        return {one.module: one.sha256 for one in self.imports}
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text, or where others are imported of all: results that compare it do not keep them."""
+        return digest_of(" ".join([self.sha256, self.said()["imports"]])) if self.imports else self.sha256
 
 
 def source_of(thing: Any) -> CodeSource:
@@ -58,19 +70,16 @@ def source_of(thing: Any) -> CodeSource:
     file = Path(path).name
     distribution, version = _distribution_of(module.partition(".")[0])
     edited = bool(file) and not distribution and is_edited(code, sys.modules[module], text)
-    return CodeSource(text[:LONGEST], _digest_of(text), file, distribution, version, edited, path)
+    imports = imported_by(code, text, program=not path)
+    return CodeSource(text[:LONGEST], digest_of(text), file, distribution, version, edited, path, imports)
 
 
 def digest_now(path: str) -> str:
     """Return the SHA-256 of a source as its file says it now; "" where it is gone, or no text."""
     try:
-        return _digest_of(Path(path).read_text(encoding="utf-8"))
+        return digest_of(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-def _digest_of(text: str) -> str:
-    return hashlib.sha256(text[:LONGEST].encode("utf-8", "surrogatepass")).hexdigest() if text else ""
 
 
 def _code_of(thing: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,12 @@ from ..import_string import ImportString, is_elsewhere, names_a_file
 from ..settings.code_kinds import KINDS, named_in
 from ..settings.code_source import digest_now
 from ..settings.own_code import OwnCode, called_as, short_name
+from ..user_code.kept_imports import imports_of
 from ..user_code.kept_source import entries_of
 from ..user_code.provided_code import Given, names_code, with_code
 from ..user_code.resolve import handed_code
 from ..user_code.typed import typed_method, typed_tables
-from .own_task import PLACE, TASK, task_named, task_sum, typed_task, with_task
+from .own_task import PLACE, TASK, imported_place, planned_imports, task_named, task_sum, typed_task, with_task
 
 if TYPE_CHECKING:
     from ..config.recipes import Cell
@@ -62,9 +63,15 @@ def _refuse_settings(key: str, code: Any, settings: Mapping[str, Any]) -> None:
 
 
 def code_sums(tables: Mapping[str, Any]) -> dict[str, str]:
-    """Return of the code that a configuration names the SHA-256 of its source, by kind and name."""
+    """Return of the code that a configuration names the SHA-256 of its source, by kind and name, and of what it
+    imports, see :func:`~.own_task.imported_place`."""
     entries, _ = entries_of(tables)
-    return {f"{entry['kind']}={entry['name']}": entry.get("sha256", "") for entry in entries} | task_sum(tables)
+    sums = task_sum(tables)
+    for entry in entries:
+        name = f"{entry['kind']}={entry['name']}"
+        sums[name] = entry.get("sha256", "")
+        sums |= {imported_place(name, module): sum_ for module, sum_ in imports_of(entry).items()}
+    return sums
 
 
 def own_names(run: PlannedRun) -> Iterator[str]:
@@ -106,10 +113,12 @@ class GivenAs:
         word: behind ``--code``: ``server=fedx:FedX``, of a file that they would not find
             ``server=/methods/fedx.py:FedX``; of a task, whose option is ``--task``, ``task=losses:huber(0.5)``.
         file: that its source is of; "" where there is none.
+        imports: the files of what it imports, by module.
     """
 
     word: str
     file: str = ""
+    imports: Mapping[str, str] = field(default_factory=dict)
 
 
 def given_with(plan: Plan) -> dict[str, GivenAs]:
@@ -136,28 +145,35 @@ def _given_as(kind: str, code: OwnCode, directory: Path) -> GivenAs:
     """Say code as a command in the folder of a plan is given it, which looks for modules there and in its Python."""
     module, _, name = code.partition(":")
     path = code.source.path
+    imports = {one.module: one.path for one in code.source.imports}
     if isinstance(code.thing, ImportString) and code.thing.file:  # it may only name what comes from elsewhere
         path = str(real_path(expand_home(code.thing.file)))
     there = f"{path}:{name}"
     package = "." in module or Path(path).stem == "__init__"
     found = not is_elsewhere(path) or real_path(path) == real_path(directory / f"{module}.py")
     if not path or package or found or not names_a_file(there):
-        return GivenAs(f"{kind}={code}", code.source.path)
+        return GivenAs(f"{kind}={code}", code.source.path, imports)
     called = "" if Path(path).stem == module or kind == TASK else f"{code}="
-    return GivenAs(f"{kind}={called}{there}", code.source.path)
+    return GivenAs(f"{kind}={called}{there}", code.source.path, imports)
 
 
 def source_changed(run: PlannedRun, given: Mapping[str, GivenAs]) -> str | None:
     """Say that a file with code of a run says something else than when the sweep began, before the run is trained in
     vain; None where none does."""
     for name in own_names(run):
-        before, file = run.code.get(name), given[name].file if name in given else ""
-        if not before or not file or (now := digest_now(file)) == before:
+        if name not in given:
             continue
         code = name.replace("=", " ", 1)
-        other = f"says another source of {code} than the sweep began with (sha256 {now[:12]}..., not {before[:12]}...)"
-        how = other if now else f"is gone, with {code} that the sweep began with"
-        return f"{file} {how}; restore it, or begin another sweep with another --out"
+        files = {name: (given[name].file, code)}
+        files |= {imported_place(name, at): (file, f"what {code} imports") for at, file in given[name].imports.items()}
+        for place, (file, what) in files.items():
+            before = run.code.get(place)
+            if not before or not file or (now := digest_now(file)) == before:
+                continue
+            sums = f"(sha256 {now[:12]}..., not {before[:12]}...)"
+            other = f"says another source of {what} than the sweep began with {sums}"
+            how = other if now else f"is gone, with {what} that the sweep began with"
+            return f"{file} {how}; restore it, or begin another sweep with another --out"
     return None
 
 
@@ -217,8 +233,20 @@ def with_given_code(plan: Plan, given: Given) -> Plan:
                     f"{code.replace('=', ' ', 1)} has another source than the sweep began with (sha256 {now[:12]}..., "
                     f"not {before[:12]}...); restore it, or begin another sweep"
                 )
+            _refuse_other_import(run.code, name, code, sums)
         runs.append(replace(run, tables=tables))
     return replace(plan, runs=tuple(runs))
+
+
+def _refuse_other_import(planned: Mapping[str, str], name: str, code: str, sums: Mapping[str, str]) -> None:
+    """Refuse code that imports another file than the sweep began with. Raises as :func:`with_given_code`."""
+    for module, before in planned_imports(planned, name).items():
+        now = sums.get(imported_place(code, module), before)
+        if now != before:
+            raise FedscopeError(
+                f"{code.replace('=', ' ', 1)} imports {module}, which has another source than the sweep began with "
+                f"(sha256 {now[:12]}..., not {before[:12]}...); restore it, or begin another sweep"
+            )
 
 
 def _of_one_source(run: PlannedRun, given: Given) -> dict[str, OwnCode]:

@@ -100,9 +100,28 @@ def task_named(tables: Mapping[str, Any]) -> str | None:
 
 
 def task_sum(tables: Mapping[str, Any]) -> dict[str, str]:
-    """Return of the task's source the SHA-256, by ``task=`` and its name, where its code is there."""
+    """Return of the task's source the SHA-256, by ``task=`` and its name, and of what it imports, where its code is
+    there."""
     task = task_named(tables)
-    return {f"{TASK}={task}": task.source.sha256} if isinstance(task, OwnCode) else {}
+    if not isinstance(task, OwnCode):
+        return {}
+    name = f"{TASK}={task}"
+    return {name: task.source.sha256, **{imported_place(name, at): sum_ for at, sum_ in task.source.sums.items()}}
+
+
+def imported_place(name: str, module: str) -> str:
+    """Name a module that code imports in a plan.
+
+    >>> imported_place("server=mine:FedX", "helpers")
+    'server=mine:FedX imports helpers'
+    """
+    return f"{name} imports {module}"
+
+
+def planned_imports(code: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the SHA-256 of what code imports, by module, of all that a plan says of code."""
+    begins = imported_place(name, "")
+    return {place.removeprefix(begins): sum_ for place, sum_ in code.items() if place.startswith(begins)}
 
 
 def with_task(tables: Mapping[str, Any], given: Mapping[str, OwnCode]) -> dict[str, Any]:

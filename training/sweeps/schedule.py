@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ..methods.said_of_average import begins_of
 from ..settings.values import format_value
 from .own_code import GivenAs, code_words, given_with
 
@@ -56,7 +57,7 @@ def shared_histories(configs: Sequence[Config]) -> list[SharedHistory | None]:
         groups.setdefault(json.dumps(tables, sort_keys=True), []).append(i)
     found: list[SharedHistory | None] = [None] * len(configs)
     for members in groups.values():
-        starts = {i: configs[i].average.begins() for i in members}
+        starts = {i: begins_of(configs[i].average) for i in members}
         averages = {i: start for i, start in starts.items() if start is not None}
         if not averages:
             continue  # runs without an average are the same run, however often they are asked for

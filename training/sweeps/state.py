@@ -14,7 +14,9 @@ from ...checkpoints.runs.run import visible_rounds
 from ...results import plain
 from ..config.recipes import Tables
 from ..settings.values import format_value
+from ..user_code.kept_imports import other_import
 from ..user_code.kept_source import sources_in
+from .own_task import planned_imports
 from .plan import Plan, PlannedRun
 from .schedule import RUNS
 
@@ -51,7 +53,8 @@ def _refuse_other(run: Run, planned: PlannedRun) -> None:
     """
     for (kind, own), sources in sources_in(run).items():
         name = f"{kind}={own}"
-        if planned.code.get(name) and any(entry.get("sha256", "") != planned.code[name] for entry in sources):
+        source, imported = planned.code.get(name), planned_imports(planned.code, name)
+        if source and any(entry.get("sha256", "") != source or other_import(entry, imported) for entry in sources):
             raise FedscopeError(
                 f"{run.path} was trained with another source of {name.replace('=', ' ', 1)} than the sweep began with; "
                 "move it elsewhere, restore the source, and it is trained again"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from ...checkpoints import Run
 from .kept_source import sources_in
-from .used_source import digest_of_used
+from .used_source import digest_of_imports, digest_of_used
 
 #: digests of what made the rounds of a run, each with the last round before it
 Sources = tuple[tuple[int, str], ...]
@@ -20,7 +21,8 @@ def sources_among(runs: Sequence[Run]) -> list[dict[tuple[str, str], Sources]]:
     also those of its history. Equal ones say the same, see :func:`~.used_source.digest_of_used`.
 
     A run that keeps only the SHA-256 of a text has the source of another of these runs with that text. One that knows
-    nothing of a source has that of the others, where they have one: nothing says that it is another.
+    nothing of a source has that of the others, where they have one: nothing says that it is another. So of what the
+    source imports.
 
     Raises:
         FedscopeError: a damaged file.
@@ -37,12 +39,18 @@ def sources_among(runs: Sequence[Run]) -> list[dict[tuple[str, str], Sources]]:
         for entry, digest in zip(own, digests[key], strict=True)
         if digest != entry.get("sha256", "")
     }
+    imported: dict[tuple[tuple[str, str], str], set[str]] = {}
+    for run, of, digests in zip(runs, told, read, strict=True):
+        for key, own in of.items():
+            for entry, one in zip(own, digests[key], strict=True):
+                its = imported.setdefault((key, by_text.get((key, one), one)), set())
+                its.update({digest_of_imports(run, entry)} - {""})
     found: list[dict[tuple[str, str], Sources]] = []
-    for of, digests in zip(told, read, strict=True):
+    for run, of, digests in zip(runs, told, read, strict=True):
         made = {}
         for key, own in of.items():
             named = [
-                (int(entry["after"]), by_text.get((key, one), one))
+                (int(entry["after"]), _with_imports(run, entry, key, by_text.get((key, one), one), imported))
                 for entry, one in zip(own, digests[key], strict=True)
             ]
             made[key] = tuple(next(alike) for _, alike in groupby(named, key=lambda one: one[1]))
@@ -55,6 +63,20 @@ def sources_among(runs: Sequence[Run]) -> list[dict[tuple[str, str], Sources]]:
                 if key in made and not is_known(made[key]):
                     made[key] = only
     return found
+
+
+def _with_imports(
+    run: Run,
+    entry: Mapping[str, Any],
+    key: tuple[str, str],
+    digest: str,
+    imported: Mapping[tuple[tuple[str, str], str], Collection[str]],
+) -> str:
+    """Return a digest together with that of what is imported; where nothing is said of it, that of the only one that is
+    said of this source."""
+    known = imported.get((key, digest), ())
+    own = digest_of_imports(run, entry) or (next(iter(known)) if len(known) == 1 else "")
+    return f"{digest} {own}" if own else digest
 
 
 def is_known(sources: Sources) -> bool:

@@ -20,10 +20,12 @@ from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.folders import CODE
 from ..settings.code_kinds import Kind, named_in
-from ..settings.code_source import LONGEST, CodeSource, source_of
+from ..settings.code_source import CodeSource, source_of
 from ..settings.entry_points import chosen
+from ..settings.imported_code import LONGEST
 from ..settings.missing_code import needs_code
 from ..settings.own_code import OwnCode
+from .kept_imports import imported_texts, imports_of, named_texts, other_import, text_name
 from .provided_code import SHELVES, Given, names_code, refuse_unneeded
 
 CHANGED = "changed.json"
@@ -41,7 +43,7 @@ def entries_of(tables: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[st
         entry: dict[str, Any] = {"kind": kind.name, "name": str(value), **source.said()}
         if source.text:
             entry["text"] = f"{kind.name}.py"
-            texts[entry["text"]] = source.text
+            texts |= {entry["text"]: source.text, **named_texts(entry["text"], imported_texts(source))}
         entries.append(entry)
     return entries, texts
 
@@ -55,28 +57,34 @@ def branched_entries(
         round: the last that it takes over.
 
     Returns:
-        Also the entries, with their texts as ``source``, of code whose source was changed in these rounds, with
-        ``after``, and of code that has another one now than in the last of them.
+        Also the entries, with their texts as ``source`` and ``imported``, of code whose source was changed in these
+        rounds, with ``after``, and of code that has another one now than in the last of them.
     """
     entries, texts = entries_of(tables)
     own = {(entry["kind"], entry["name"]): entry for entry in entries}
     others: list[dict[str, Any]] = []
     for key, (first, *later) in sources_in(run, round).items():
         now = own.get(key)
-        same = now is not None and now.get("sha256") == (later or [first])[-1].get("sha256")
+        last = (later or [first])[-1]
+        same = now is not None and _is_alike(last, now)
         if same and not later:
             continue
         if now is not None:
             entries.remove(now)
-            source = texts.pop(now.get("text", ""), "")
+            source, imported = texts.pop(now.get("text", ""), ""), {}
+            for module in imports_of(now):
+                imported[module] = texts.pop(text_name(now["text"], module), "")
         name, text = f"{first['kind']}-before-{len(texts)}.py", kept_text(run, first)
         if text is not None:
-            texts[name] = text
+            texts |= {name: text, **named_texts(name, kept_imports(run, first))}
         entry = {said: value for said, value in first.items() if said != "after"}
         entries.append(entry if text is None else {**entry, "text": name})
-        others += [{**change, "source": kept_text(run, change) or ""} for change in later]
+        others += [
+            {**change, "source": kept_text(run, change) or "", "imported": kept_imports(run, change)}
+            for change in later
+        ]
         if now is not None and not same:
-            others.append({**now, "source": source})
+            others.append({**now, "source": source, "imported": imported})
     return entries, texts, others
 
 
@@ -87,6 +95,13 @@ def kept_text(run: Run, entry: Mapping[str, Any]) -> str | None:
     if not entry.get("text") or kept.is_symlink() or not kept.is_file() or kept.stat().st_size > 4 * LONGEST:
         return None
     return regular(kept, "a source that a run keeps").read_text(encoding="utf-8", errors="replace")
+
+
+def kept_imports(run: Run, entry: Mapping[str, Any]) -> dict[str, str]:
+    """Read the texts of what a source imported, as far as a run keeps them, by module."""
+    names = {module: text_name(entry["text"], module) for module in imports_of(entry) if entry.get("text")}
+    texts = {module: kept_text(run, {"text": name}) for module, name in names.items()}
+    return {module: text for module, text in texts.items() if text is not None}
 
 
 def _source_of(kind: str, value: Any) -> CodeSource | None:
@@ -166,7 +181,7 @@ def playing(
             code[f"{kind.name}={value}"] = found
             if _is_another(run, kind.name, str(value), found, changed=changed, rounds=rounds):
                 said = {"kind": kind.name, "name": str(value), **found.source.said()}
-                others.append({**said, "source": found.source.text})
+                others.append({**said, "source": found.source.text, "imported": imported_texts(found.source)})
     if code:
         run = Run.open(run.path)
         run.code = code
@@ -223,11 +238,16 @@ def refuse_other_source(run: Run, round: int) -> None:
 def _is_other(run: Run, kind: str, name: str, found: OwnCode, *, changed: bool, rounds: Collection[int] | None) -> bool:
     numbers: list[float] = [inf] if rounds is None else [*sorted(rounds)]
     kept = {number: _source_at(run, kind, name, number) for number in numbers}
-    own = found.source.sha256
-    others = {number: entry for number, entry in kept.items() if (entry.get("sha256") or own) != own}
+    others = {number: entry for number, entry in kept.items() if _differs(entry, found.source)}
     if others and not changed:
         raise FedscopeError(_another_source(run, kind, name, found, others, replayed=rounds is not None))
     return bool(others)
+
+
+def _differs(entry: Mapping[str, Any], source: CodeSource) -> bool:
+    """Check whether a source is another than an entry says, as far as it says it, or one that is imported is."""
+    known = entry.get("sha256") or source.sha256
+    return known != source.sha256 or bool(other_import(entry, source.sums))
 
 
 def other_sources(
@@ -250,8 +270,10 @@ def other_sources(
             found = _found(kind.name, value, given) if changed else given.get(key, given.get(kind.name))
             if found is None:
                 continue
-            if any(found.source.sha256 != _source_at(run, kind.name, name, t).get("sha256", "") for t in numbers):
-                others[key] = found.source.sha256
+            made_by = [_source_at(run, kind.name, name, t) for t in numbers]
+            own = found.source
+            if any(own.sha256 != e.get("sha256", "") or other_import(e, own.sums) for e in made_by):
+                others[key] = own.digest
     return others
 
 
@@ -304,21 +326,32 @@ def _another_source(
     Args:
         others: their entries; replayed: whether the run itself does not go on.
     """
-    entry = next(iter(others.values()))
-    kept = run.path / CODE / (entry.get("text") or f"{kind}.py")
+    entry, own = next(iter(others.values())), found.source.sha256
+    text = entry.get("text") or f"{kind}.py"
+    what, then, now = "", entry["sha256"], own or "unknown"
+    if then == own:
+        module = other_import(entry, found.source.sums)
+        what, text = f" of {module}, which it imports,", text_name(text, module)
+        then, now = imports_of(entry)[module], found.source.sums[module]
     package = f"{entry['distribution']} {entry.get('version', '')} then; " if entry.get("distribution") else ""
     who, instead = "the run was", ""
     if replayed and len(sources_in(run).get((kind, name), [])) > 1:
-        alike = [t for t, one in others.items() if one is entry or one.get("sha256") == entry.get("sha256")]
+        alike = [t for t, one in others.items() if one is entry or _is_alike(one, entry)]
         who = f"round{'s' if len(alike) > 1 else ''} {spans(map(int, alike))} {'were' if len(alike) > 1 else 'was'}"
-        its = [t for t in run.rounds if _source_at(run, kind, name, t).get("sha256") == found.source.sha256]
+        made_by = {t: _source_at(run, kind, name, t) for t in run.rounds}
+        its = [t for t, one in made_by.items() if one.get("sha256") and not _differs(one, found.source)]
         instead = f", take the rounds that it has made ({spans(its)})" if its else ""
     says = "what is made says so" if replayed else "the run says from which round on"
     return (
-        f"{run.path}: {kind} {name} has another source than {who} trained with ({package}sha256 "
-        f"{found.source.sha256[:12] or 'unknown'}..., the run has {entry['sha256'][:12]}..., see {kept}); restore it"
-        f"{instead}, or give --code-changed, and {says}"
+        f"{run.path}: {kind} {name} has another source{what} than {who} trained with ({package}sha256 {now[:12]}..., "
+        f"the run has {then[:12]}..., see {run.path / CODE / text}); restore it{instead}, or give --code-changed, and "
+        f"{says}"
     )
+
+
+def _is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Check whether two entries say the same source."""
+    return one.get("sha256") == other.get("sha256") and not other_import(one, imports_of(other))
 
 
 def _source_at(run: Run, kind: str, name: str, round: float) -> Mapping[str, Any]:
@@ -357,7 +390,7 @@ def changes_of(run: Run) -> list[dict[str, Any]]:
     ours = isinstance(said, list) and all(
         isinstance(one, dict)
         and isinstance(one.get("after"), int)
-        and all(isinstance(one.get(key, ""), str) for key in ("kind", "name", "sha256", "text"))
+        and all(isinstance(one.get(key, ""), str) for key in ("kind", "name", "sha256", "text", "imports"))
         and re.fullmatch(r"[\w@-]*(\.py)?", one.get("text", ""))
         and {"kind", "name"} <= one.keys()
         for one in said
@@ -382,8 +415,9 @@ def say_changed(run: Run, others: Iterable[Mapping[str, Any]]) -> None:
         text = f"{other['kind']}@{begins}.py"
         if text in texts:  # two of one kind
             text = f"{other['kind']}@{begins}-{len(texts)}.py"
-        texts[text] = other["source"]
-        said.append({"after": after, **{key: other[key] for key in other if key != "source"}, "text": text})
+        texts |= {text: other["source"], **named_texts(text, other.get("imported", {}))}
+        entry = {key: value for key, value in other.items() if key not in ("source", "imported")}
+        said.append({"after": after, **entry, "text": text})
     if not texts:
         return
     write_texts(run.path, texts)

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import textwrap
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 from ...checkpoints import Run
 from ..settings.entry_points import chosen
-from .kept_source import kept_text
+from ..settings.reached_statements import imports_in, parsed, reached
+from .kept_imports import imports_of
+from .kept_source import kept_imports, kept_text
 from .provided_code import SHELVES
 
 _TORCH = ("torch", "torchvision")
@@ -30,8 +30,19 @@ def digest_of_used(run: Run, entry: Mapping[str, Any]) -> str:
         return str(entry["distribution"])
     recorded = str(entry.get("sha256", ""))
     text = kept_text(run, entry) if recorded else None
-    used = None if text is None else _used(text.removeprefix("\ufeff"), _name_in_file(entry))
+    used = None if text is None else _used(text, _name_in_file(entry))
     return recorded if used is None else hashlib.sha256(used.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def digest_of_imports(run: Run, entry: Mapping[str, Any]) -> str:
+    """Return the same of what the source imports, as far as it uses it; "" where it says nothing of that."""
+    known = imports_of(entry)
+    if not known:
+        return ""
+    text = kept_text(run, entry)
+    said = _used_of_others(text or "", _name_in_file(entry), tuple(kept_imports(run, entry).items()))
+    parts = (f"{module} {said.get(module, known[module])}" for module in known)
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _name_in_file(entry: Mapping[str, Any]) -> str:
@@ -53,16 +64,65 @@ def _used(text: str, name: str) -> str | None:
     (True, False, None)
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of somebody else's text
-            tree = ast.parse(textwrap.dedent(text))
-        for node in ast.walk(tree):
-            _drop_docstring(node)
-        said = [one for one in tree.body if not _is_aside(one)]
-        body = _reached(said, name.partition("(")[0].partition(".")[0])
-        return "\n".join(map(ast.dump, body))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = _undocumented(text)
+        return None if tree is None else _dumped(tree, {name.partition("(")[0].partition(".")[0]})
+    except (RecursionError, MemoryError):
         return None
+
+
+def _undocumented(text: str) -> ast.Module | None:
+    tree = parsed(text)
+    for node in ast.walk(tree) if tree is not None else ():
+        _drop_docstring(node)
+    return tree
+
+
+def _dumped(tree: ast.Module, names: Collection[str]) -> str:
+    return "\n".join(map(ast.dump, reached(tree, [] if "" in names else names)))
+
+
+@lru_cache(maxsize=64)
+def _used_of_others(text: str, name: str, others: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """What texts of imported modules say of what a name in a text takes of them, by module; all of a module of which
+    that is not known. Nothing of no Python.
+
+    >>> def used(text): return _used_of_others("from helpers import A\\nclass C: x = A", "C", (("helpers", text),))
+    >>> used("A = 1\\nB = 2") == used("A = 1  # one\\nB = 3"), used("A = 1") == used("A = 2")
+    (True, False)
+    """
+    trees = {module: tree for module, of in others if (tree := _undocumented(of)) is not None}
+    taken: dict[str, set[str]] = {}
+    first = parsed(text)
+    waiting = [] if first is None else [*_taken(first, name.partition("(")[0].partition(".")[0], trees)]
+    while waiting:
+        module, own = waiting.pop()
+        names = taken.setdefault(module, set())
+        if own not in names:
+            names.add(own)
+            waiting += _taken(trees[module], own, trees)
+    try:
+        return {module: _dumped(tree, taken.get(module, {""})) for module, tree in trees.items()}
+    except (RecursionError, MemoryError):
+        return {}
+
+
+def _taken(tree: ast.Module, name: str, modules: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield what a name of a module takes of others: a module and a name, or "" for all of it."""
+    for statement in reached(tree, [name] if name else []):
+        for node in imports_in(statement):
+            for one in node.names:
+                if isinstance(node, ast.Import):
+                    base, inner, own = "", one.name, ""
+                else:
+                    base = f"{'.' * bool(node.level)}{node.module or ''}"
+                    inner, own = f"{base.rstrip('.')}.{one.name}", one.name.replace("*", "")
+                yield from ((module, "") for module in modules if _ends_with(module, inner))
+                yield from ((module, own) for module in modules if _ends_with(module, base))
+
+
+def _ends_with(module: str, name: str) -> bool:
+    """Check whether a module is meant by a name, which begins with a dot where it is beside the one that imports it."""
+    return module == name or (name.startswith(".") and f".{module}".endswith(name))
 
 
 def _drop_docstring(node: ast.AST) -> None:
@@ -71,62 +131,3 @@ def _drop_docstring(node: ast.AST) -> None:
     first = node.body[0] if node.body else None
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
         del node.body[0]
-
-
-def _is_aside(statement: ast.stmt) -> bool:
-    """Check whether a statement of a module says nothing of what it defines: what a program does when it is started,
-    imports for types, a bare text, and where this machine has its packages and devices."""
-    match statement:
-        case ast.If(test=ast.Compare(left=ast.Name("__name__")), orelse=[]):
-            return True
-        case ast.If(test=ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"), orelse=[]):
-            return True
-        case ast.Expr(ast.Constant()):
-            return True
-        case ast.Expr(ast.Call(func=ast.Attribute(value=ast.Attribute(ast.Name("sys"), "path")))):
-            return True
-        case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(ast.Name("os"), "environ"))]):
-            return True
-    return False
-
-
-def _reached(body: list[ast.stmt], name: str) -> list[ast.stmt]:
-    """Return the statements of a module that a name leads to, and those that do more than bind names: they may change
-    what the others say."""
-    binds = [_bound_by(one) for one in body]
-    if not any(name in names for names in binds if names is not None):
-        return body
-    taken = {i for i, names in enumerate(binds) if names is None}
-    known, waiting = set[str](), [name, *(used for i in taken for used in _names_in(body[i]))]
-    while waiting:
-        used = waiting.pop()
-        if used in known:
-            continue
-        known.add(used)
-        for i, names in enumerate(binds):
-            if names is not None and used in names and i not in taken:
-                taken.add(i)
-                waiting += _names_in(body[i])
-    return [body[i] for i in sorted(taken)]
-
-
-def _bound_by(statement: ast.stmt) -> set[str] | None:
-    """Return the names that a statement does nothing but bind; None of all others."""
-    if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return {statement.name}
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        names = {one.asname or one.name.partition(".")[0] for one in statement.names}
-        return None if "*" in names else names
-    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
-    if isinstance(statement, ast.Assign | ast.AnnAssign) and all(isinstance(one, ast.Name) for one in targets):
-        return {one.id for one in targets if isinstance(one, ast.Name)}
-    return None
-
-
-def _names_in(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names in a statement, those in annotations that are written as texts too."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-            yield node.value

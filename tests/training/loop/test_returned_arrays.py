@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, TemporaryMatrix, TensorEntry, Weights, as_array
 from fedscope.methods import (
@@ -26,7 +28,7 @@ from fedscope.methods import (
     local_sgd,
     mean_update,
 )
-from fedscope.training import branch, train
+from fedscope.training import branch, merge, resume, train
 from fedscope.training.loop.server import step_server
 from fedscope.training.returned_arrays import ReturnedError, is_own
 from fedscope.training.settings.registry import find, names
@@ -247,6 +249,107 @@ def test_what_an_average_must_not_return(tmp_path: Path, made: Any, words: str) 
         train(SMALL, tmp_path / "run", average=averaged(made))
 
 
+def normed() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, 10))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda own: {}, r"without the buffer 2\.running_mean in round 1; return those of global_\.buffers"),
+        (lambda own: {**own, "more": np.zeros(1)}, r"with a buffer more, which the model has not in round 1"),
+        (
+            lambda own: {**own, "2.running_mean": np.zeros(3, np.float32)},
+            r"with the buffer 2\.running_mean of shape \[3\] and not \[4\] in round 1",
+        ),
+    ],
+)
+def test_an_average_has_the_buffers_of_the_model(tmp_path: Path, change: Any, words: str) -> None:
+    made = averaged(lambda w, t: Averaged(replace(w, buffers=change(dict(w.buffers)))))
+    tables = {name: table for name, table in SMALL.items() if name != "model"}
+    with pytest.raises(FedscopeError, match=f":FedX.average returned weights {words}"):
+        train(tables, tmp_path / "run", average=made, model=normed)
+    fine = averaged(lambda w, t: Averaged(replace(w, buffers=dict(w.buffers))))
+    assert train(tables, tmp_path / "fine", average=fine, model=normed).rounds == (1, 2)
+
+
+def test_a_client_has_the_buffers_of_the_model(tmp_path: Path) -> None:
+    made = trained(lambda u, task: replace(u, weights=replace(u.weights, buffers={})))
+    tables = {name: table for name, table in SMALL.items() if name != "model"}
+    with pytest.raises(
+        FedscopeError, match=r"weights without the buffer 2\.running_mean \(round 1, client \d\); return"
+    ):
+        train(tables, tmp_path / "run", client=made, model=normed)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda own: None, r"personalise returned the weights as nothing \(round 1, client \d\); return a model that"),
+        (lambda own: own.parameters, r"personalise returned the weights as a ndarray \(round 1"),
+        (lambda own: replace(own, parameters=own.parameters[:3]), r"personalise returned weights of shape \[3\] \("),
+        (other_layout, r"personalise returned a model of another layout than the one that was sent \(round 1"),
+    ],
+)
+def test_what_a_client_must_not_use_itself(tmp_path: Path, made: Any, words: str) -> None:
+    kind = trained(lambda u, task: u, personal=True, personalise=lambda self, task, kept: made(task.start))
+    with pytest.raises(FedscopeError, match=f":FedX.{words}"):
+        train(merge(SMALL, {"data": {"client_test": 0.2}, "run": {"evaluate_every": 1}}), tmp_path / "run", client=kind)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (lambda task: None, r"survey returned nothing \(round 1, client \d\); return a dictionary of arrays by name"),
+        (
+            lambda task: {"g": np.ones(1 + task.client)},
+            r"survey returned arrays of other names or shapes than for the first client \(round 1, client \d: g had sh",
+        ),
+    ],
+)
+def test_what_a_survey_must_not_return(tmp_path: Path, found: Any, words: str) -> None:
+    kind = trained(lambda u, task: u, surveys=True, survey=lambda self, task: found(task))
+    with pytest.raises(FedscopeError, match=f":FedX.{words}"):
+        train(SMALL, tmp_path / "run", client=kind)
+
+
+def looking(made: Callable[[np.ndarray], Any]) -> type[ServerMethod]:
+    """A server whose clients are sent what ``made(the next model)`` gives."""
+    kind = served(lambda w, t: Served(w))
+    kind.look_ahead = lambda self, state, w: made(w)  # type: ignore[method-assign, assignment, misc]
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (
+            lambda w: w[:5] * 1,
+            rf"look_ahead returned w of shape \[5\] in round 1, but the model has {PARAMETERS} param",
+        ),
+        (lambda w: torch.tensor(w), r"look_ahead returned w as a Tensor in round 1; return a NumPy array"),
+        (lambda w: w.astype(np.float16), r"look_ahead returned w as float16 .* end with \.astype\(w\.dtype\)"),
+        (lambda w: w.astype(np.float64)[:5], r"look_ahead returned w of shape \[5\] in round 1"),
+    ],
+)
+def test_what_a_server_must_not_look_ahead_to(tmp_path: Path, made: Any, words: str) -> None:
+    with pytest.raises(FedscopeError, match=words):
+        train(SMALL, tmp_path / "run", server=looking(made))
+
+
+def test_clients_step_from_what_is_recorded_of_a_look_ahead_in_float64(tmp_path: Path) -> None:
+    wide, rounded = looking(lambda w: w * (1 + 1e-3)), looking(lambda w: (w * (1 + 1e-3)).astype(w.dtype))
+    precise = looking(lambda w: w.astype(np.float64) * (1 + 1e-3))
+    cast = looking(lambda w: (w.astype(np.float64) * (1 + 1e-3)).astype(w.dtype))
+    runs = [train(SMALL, tmp_path / str(k), server=kind) for k, kind in enumerate((precise, cast, wide, rounded))]
+    for one, other in ((0, 1), (2, 3)):
+        a, b = (runs[k].round(2) for k in (one, other))
+        assert a.read("start").parameters.tobytes() == b.read("start").parameters.tobytes()
+        assert a.clients().parameters.tobytes() == b.clients().parameters.tobytes()
+    cut = train({**SMALL, "run": {**SMALL["run"], "rounds": 3}}, tmp_path / "cut", server=precise, until=2)
+    assert resume(cut.path, code={"server": precise}).rounds == (1, 2, 3), "the record does not contradict itself"
+
+
 def test_what_may_be_returned_is_recorded_and_the_error_names_its_check(tmp_path: Path) -> None:
     """A first state with more names than ``init`` gives, a count, a diagnosis with an axis of clients, a model."""
     run = train(
@@ -302,14 +405,17 @@ def test_blocks_of_columns_are_looked_at_as_the_whole_is(tmp_path: Path, small: 
 
 
 def test_methods_of_fedscope_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fedscope.training.local import own_updates
-    from fedscope.training.loop import federation, server
+    from fedscope.training.local import engine, own_updates
+    from fedscope.training.loop import federation, personalized, server, state
 
     assert not any(is_own(find(shelf, name)()) for shelf in ("clients", "servers", "averages") for name in names(shelf))  # type: ignore[arg-type]
     places = {
-        server: ["refuse_served"],
+        server: ["refuse_served", "rounded_ahead"],
         federation: ["refuse_averaged", "refuse_begun", "refuse_shared"],
+        state: ["refuse_recovered"],
         own_updates: ["refuse_update", "refuse_unlike", "refuse_no_update"],
+        engine: ["refuse_survey"],
+        personalized: ["refuse_personal"],
     }
     for module, refusals in places.items():
         for name in refusals:

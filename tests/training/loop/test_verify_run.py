@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.cli.main import run as command
-from fedscope.methods import Served, ServerMethod
+from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
+from fedscope.methods import ClientMethod, LocalTask, LocalUpdate, Served, ServerMethod, local_sgd
 from fedscope.training import Config, branch, resume, train
+from fedscope.training.build import config_of
 from fedscope.training.loop.verify_run import check_run
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -257,3 +260,25 @@ def test_a_server_that_looks_ahead_goes_on_where_its_state_was_not_recorded(
             for which in one.models:
                 np.testing.assert_array_equal(one.read(which).parameters, other.read(which).parameters)
             np.testing.assert_array_equal(one.clients().parameters, other.clients().parameters)
+
+
+@dataclass(frozen=True)
+class UsesSome(ClientMethod):
+    """Says that it has used a sample alone."""
+
+    def train(self, task: LocalTask) -> LocalUpdate:
+        return replace(local_sgd(task, self), samples=1)
+
+
+def test_a_client_of_ones_own_says_how_many_samples_it_has_used(tmp_path: Path) -> None:
+    """The weights are those of the partition, in the run and afterwards."""
+    tables = {"data": {"clients": 4}, "client": {"epochs": 1}, "run": {"rounds": 1, "participation": 1.0}}
+    run = train(tables, tmp_path / "run", client=UsesSome)
+    round_, partition = run.round(1), run.partition
+    assert partition is not None
+    held = np.array([len(own) for own in partition.clients])
+    assert round_.client_samples.tolist() == [1] * 4
+    np.testing.assert_array_equal(round_.weights, held / held.sum())
+    cohort = recorded_cohort(run, round_, config_of(run))
+    assert (cohort.samples.tolist(), cohort.p.tolist()) == ([1] * 4, round_.weights.tolist())
+    assert check_run(run.path).faults == ()

@@ -263,6 +263,9 @@ class WrongMembers(OwnMean):
         values = (found.parameters + global_.parameters) / 2
         return Averaged(Weights(global_.layout, values, global_.buffers))
 
+    def members(self, round: int) -> tuple[int, ...]:
+        return super().members(round)
+
 
 @dataclass(frozen=True)
 class BeginsLate(OwnMean):
