@@ -19,7 +19,7 @@ from .adapter_settings import refuse_misfit_adapters, refuse_unlike_runs
 from .any_model import any_model
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named as data_named
-from .recorded_data import dataset_asked, is_recorded, refuse_unlike
+from .recorded_data import dataset_asked, is_recorded, refuse_other_splits, refuse_unlike
 from .recorded_error import compare_recorded
 
 if TYPE_CHECKING:
@@ -158,6 +158,7 @@ def _data_of_runs(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Datase
         refuse_unlike_runs(runs)
     task = asked_task(runs, source)
     dataset = dataset_asked(runs, source, task)
+    refuse_other_splits(runs, source, dataset, "ask for one of them at a time")
     if data_named(runs, source) is not None:
         refuse_unlike([run for run in runs if not run.is_foreign], source, dataset)
     said = compare_recorded(runs, source, dataset, lambda run: module_for(run, source, dataset))
