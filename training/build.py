@@ -36,6 +36,7 @@ from .models.base import Architecture
 from .models.custom import Factory, OwnModel
 from .models.pretrained import PretrainedFolder, is_pretrained
 from .rng import generator
+from .same_data import is_pooled
 from .settings.code_kinds import KINDS
 from .settings.code_source import CodeSource
 from .settings.entry_points import installed
@@ -338,9 +339,19 @@ def data_of(run: Run, task: Task | None = None, given: Any = None) -> Dataset:
             f"{run.path}: the data set {recorded['name']} has changed since the run was trained "
             f"(sha256 {data.sha256[:12]}..., the run saw {recorded['sha256'][:12]}...); restore the file"
         )
-    if (run.config or {}).get("data", {}).get("pool"):
-        return with_client_test_parts(pool_splits(data), partition_of(run))
-    return data
+    return pooled_as(run, data)
+
+
+def pooled_as(run: Run, data: Dataset) -> Dataset:
+    """Return data whose splits are those that a run had: with ``data.pool`` it is tested on what its clients set aside.
+
+    Args:
+        data: as they were loaded.
+
+    Raises:
+        FedscopeError: the run does not say what its clients set aside.
+    """
+    return with_client_test_parts(pool_splits(data), partition_of(run)) if is_pooled(run) else data
 
 
 def is_gone(name: str) -> bool:

@@ -61,6 +61,35 @@ def other_data(runs: Sequence[Run]) -> tuple[Run, Run] | None:
     return None
 
 
+def is_pooled(run: Run) -> bool:
+    """Check whether a run's clients share training and test samples of its data, and models are tested on what the
+    clients set aside (``data.pool``)."""
+    table = (run.config or {}).get("data")
+    return isinstance(table, Mapping) and bool(table.get("pool"))
+
+
+def same_split(one: Run, other: Run, split: str) -> bool:
+    """Check whether two runs on the same data have the same samples in a split, or in ``both``: with ``data.pool`` that
+    depends on what clients set aside.
+
+    Raises:
+        FedscopeError: a pooled run without its partition.
+    """
+    pooled = is_pooled(one), is_pooled(other)
+    if not all(pooled) or split == "train":
+        return pooled[0] == pooled[1]
+    import numpy as np
+
+    from .data.membership import indices_set_aside
+
+    aside = []
+    for run in (one, other):
+        run.require("partition.h5")
+        assert run.partition is not None, "just required"
+        aside.append(indices_set_aside(run.partition))
+    return np.array_equal(aside[0], aside[1])
+
+
 def name_of_data(run: Run) -> str | None:
     """Return ``data.name`` of a run's settings, of a recorded run what it calls its data; None where it says none."""
     table = run.info.get("data") if run.is_foreign or run.config is None else run.config.get("data")

@@ -151,7 +151,7 @@ def _look_for_labels(rows: Mapping[int, np.ndarray], classes: int) -> None:
         twice = f"partition= gives client {k} the sample {found[times > 1][0]} more than once"
         if all((other < classes).all() for other in rows.values()):
             raise FedscopeError(f"{twice}; give the numbers of its samples, each once, and not their labels")
-        warn_user(f"{twice}; counts and measures take it as often as it stands there")
+        warn_user(f"{twice}; counts take it as often as it stands there, and what is measured takes it once")
         return
 
 

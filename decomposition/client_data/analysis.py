@@ -89,6 +89,7 @@ def data(
             **{"shown": shown, "of_each": samples},
             **({} if run is not None else split_settings(split, how.partition)),
             **({"ignored": ignored} if (ignored := _ignored(dataset, split)) else {}),
+            **shared_settings(split),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
@@ -140,7 +141,10 @@ def _prepare_recorded(run: Run, given: Any, shown: int, samples: int) -> Setting
     else:
         data = {"data": said["name"]} if "name" in said else {}
     clients = sum(len(rows) > 0 for rows in split.clients)  # numbers that nobody has are without rows
-    known = {"run": identity(run), **data, "clients": clients or len(split.clients), "shown": shown, "of_each": samples}
+    known = {
+        **{"run": identity(run), **data, "clients": clients or len(split.clients), "shown": shown, "of_each": samples},
+        **shared_settings(split),
+    }
 
     def compute(attrs: dict[str, Any], work: Execution) -> ClientData:
         if dataset is not None:
@@ -257,6 +261,19 @@ def split_settings(split: Partition, name: str) -> dict[str, str]:
         digest.update(f"{len(rows)}:".encode())
         digest.update(np.ascontiguousarray(rows, "<i8").tobytes())
     return {"partition_sha256": digest.hexdigest()}
+
+
+def shared_settings(split: Partition) -> dict[str, int]:
+    """Count the samples that a partition names, each once, where it names some several times: ``distinct``; nothing
+    elsewhere, where the clients' numbers say it.
+
+    >>> from types import SimpleNamespace
+    >>> shared_settings(SimpleNamespace(clients=(np.array([0, 1]), np.array([1, 2])), test=None))
+    {'distinct': 3}
+    """
+    named = np.concatenate([*split.clients, *(split.test or ())])
+    distinct = len(np.unique(named))
+    return {"distinct": distinct} if distinct < len(named) else {}
 
 
 def _some(rows: np.ndarray, count: int) -> np.ndarray:

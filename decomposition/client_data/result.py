@@ -32,7 +32,8 @@ class ClientData(ArrayResult):
             are no images.
         texts: of samples that are tokens of a text, what the first M of each of these read; empty where they are not.
         attrs: provenance: data, partition, seed, classes, clients, samples, versions. Clients may be fewer than N, as
-            in recorded runs, whose numbers have gaps: then those that hold nothing are none.
+            in recorded runs, whose numbers have gaps: then those that hold nothing are none. ``distinct`` is how many
+            samples clients hold, each counted once, where some are held several times.
 
     Raises:
         FedscopeError: no client.
@@ -132,10 +133,12 @@ class ClientData(ArrayResult):
         sizes, held = self.sizes[self.clients], (self.counts[self.clients] > 0).sum(axis=1)
         begin = f"{self.title}: "
         ignored = int(self.attrs.get("ignored", 0))
-        owned, there = int(sizes.sum() + self.test.sum()) + ignored, self.attrs.get("samples")
+        shared, there = self.attrs.get("distinct"), self.attrs.get("samples")
+        owned = int(sizes.sum() + self.test.sum()) + ignored if shared is None else int(shared)
         nobody = f"; {there - owned:,} of {there:,} samples are nobody's" if there is not None and there > owned else ""
         own = f", {int(self.test.sum()):,} more in the clients' own test parts" if self.test.any() else ""
         own += f", {ignored:,} more whose label is ignored" if ignored else ""
+        own += f", {owned:,} different ones, as some are held several times" if shared is not None else ""
         domains = f" in {len(self.domains)} domains" if self.domains else ""
         kinds = f" of {_range_words(held, 'class', 'classes')}, of {classes}" if classes > 1 else ""
         return (

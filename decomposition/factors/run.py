@@ -237,7 +237,7 @@ class DecompositionRequest:
                 before += replayed * size
             cohort = drawn[0] if model == "global" else join(drawn, [1 / len(drawn)] * len(drawn), number)
             ids = cohort.client_ids if self.on == "cohort" else None
-            samples, population = samples_of_clients(cohorts.dataset, run.partition, self.source, ids)
+            samples, population = samples_of_clients(cohorts.dataset, run, self.source, ids)
             asked = module, samples, cohort, run.round(number), run.partition
             how: dict[str, Any] = {
                 "others": [one.round(number) if number in one.rounds else None for one in group.runs[1:]],

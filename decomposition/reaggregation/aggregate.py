@@ -17,6 +17,7 @@ from ...landscape.alignment.step import Aligning
 from ...training.build import config_of, data_of, module_of
 from ...training.config.config import Config
 from ...training.data.dataset import Dataset
+from ...training.data.membership import refuse_outside
 from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
@@ -154,6 +155,8 @@ def reaggregate(
         cohort = recorded_cohort(run, round_, config)
         if config.server.validates_on is not None:
             measuring = measuring or EvaluationData.of(run)
+            if config.server.validates_on[0] == "train" and run.partition is not None:  # of data that were accepted
+                refuse_outside(run.partition, len(measuring.dataset.y_train), str(run.path), measuring.dataset.name)
             seed = 0 if run.config is None else config_of(run).run.seed
             at = (measuring.module, run.partition, seed, measuring.compute)
             cohort = replace(cohort, validator=validator_of(config.server, measuring.dataset, *at))

@@ -365,5 +365,5 @@ def samples_of(posed: ResolvedModels, run: Run, source: EvaluationConfig, kernel
         )
     if source.split == "test":
         return posed.samples
-    samples = global_training_data(posed.dataset, run.partition)
+    samples = global_training_data(posed.dataset, run)
     return samples if source.limit is None else samples.limit(source.limit, source.seed)

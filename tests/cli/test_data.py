@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +314,35 @@ def test_numbers_that_nobody_has_are_no_clients(tmp_path: Path) -> None:
     axes = draw(made).axes
     assert [label.get_text() for label in axes[-1].get_xticklabels()] == ["17", "105"]
     assert len(axes[0].patches) == 2
+
+
+def test_samples_that_are_held_several_times_are_somebodys_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were counted as often, so that 16 were nobody's, and none where clients had more than there are."""
+    both = ((IMAGES, CLASSES), (IMAGES, CLASSES))
+    for name, parts, words in (
+        ("apart", PARTS, "; 7 samples in all; 23 of 30 samples are nobody's"),
+        (
+            "shared",
+            {0: range(6), 2: range(2, 10)},
+            "; 14 samples in all, 10 different ones, as some are held several times; 20 of 30 samples are nobody's",
+        ),
+        ("all", {0: range(30), 2: range(30)}, "; 60 samples in all, 30 different ones, as some are held several times"),
+    ):
+        path = recorded(tmp_path / name, data=both, partition={k: list(rows) for k, rows in parts.items()})
+        made = fedscope.data(path)
+        assert made.summary().endswith(words)
+        made.save(tmp_path / f"{name}-saved")
+        assert ClientData.load(tmp_path / f"{name}-saved").summary() == made.summary()
+    # an earlier version kept nothing of it: such a result is read, and not taken for this one
+    old = replace(made, attrs={key: value for key, value in made.attrs.items() if key != "distinct"})
+    old.save(tmp_path / "old")
+    assert ClientData.load(tmp_path / "old").summary().endswith("60 samples in all")
+    assert run(["data", str(path), "--out", str(tmp_path / "old")]) == 2
+    said = capsys.readouterr().err
+    assert "samples that are held several times counted as often, by an earlier version" in said
+    assert run(["data", str(path), "--out", str(tmp_path / "old"), "--force"]) == 0
 
 
 def test_the_advice_of_counts_alone_works(

@@ -17,7 +17,7 @@ from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
-from ..same_data import other_data, same_data
+from ..same_data import is_pooled, other_data, same_data
 from ..sweeps.plan import FILE
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
@@ -112,6 +112,22 @@ def _tell_other_data(sources: Sequence[Sequence[Run]]) -> None:
             f"{one.name} and {other.name} are on different data that are both called {one.info['data'].get('name')}, "
             "so their numbers do not compare"
         )
+    _tell_other_tests(sources)
+
+
+def _tell_other_tests(sources: Sequence[Sequence[Run]]) -> None:
+    """Say of runs that were given side by side that ``data.pool`` tests some on their clients' test parts; a sweep over
+    it says so itself."""
+    for first, second in combinations(sources, 2):
+        pairs = [(one, other) for one in first for other in second if _may_compare(one, other)]
+        if pairs and not any(is_pooled(one) == is_pooled(other) for one, other in pairs):
+            one, other = pairs[0]
+            pooled = one if is_pooled(one) else other
+            warn_user(
+                f"{one.name} and {other.name} are tested on different samples ({pooled.name} on its clients' test "
+                "parts, by data.pool), so their numbers do not compare"
+            )
+            return
 
 
 def _may_compare(one: Run, other: Run) -> bool:

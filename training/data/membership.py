@@ -55,6 +55,30 @@ def indices_held(partition: Partition, client_ids: npt.NDArray[np.int64] | None 
     return np.unique(np.concatenate(clients))
 
 
+def indices_of(partition: Partition, client: int) -> npt.NDArray[np.int64]:
+    """Return the training samples that a client holds, in their order, each once: measures take a sample that it drew
+    with replacement once, as m_k(x, y) is no number of times.
+
+    >>> from types import SimpleNamespace
+    >>> indices_of(SimpleNamespace(clients=(np.array([4, 1, 4, 2]),)), 0).tolist()
+    [4, 1, 2]
+    """
+    rows = partition.clients[client]
+    first = np.unique(rows, return_index=True)[1]
+    # a copy in either case: torch takes no array that cannot be written to
+    return rows.copy() if len(first) == len(rows) else rows[np.sort(first)]
+
+
+def indices_set_aside(partition: Partition) -> npt.NDArray[np.int64]:
+    """Return the samples that clients keep as their test parts, ascending: with ``data.pool`` the whole test split.
+
+    >>> from types import SimpleNamespace
+    >>> indices_set_aside(SimpleNamespace(test=(np.array([4, 7]), np.array([1])))).tolist()
+    [1, 4, 7]
+    """
+    return np.sort(np.concatenate(partition.test or [np.array([], np.int64)]))
+
+
 def refuse_outside(partition: Partition, n: int, run: str, data: str) -> None:
     """Refuse a partition that cannot be one of a train split of ``n`` samples.
 

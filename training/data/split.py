@@ -198,11 +198,13 @@ def with_client_test_parts(data: Dataset, split: Partition) -> Dataset:
     Args:
         split: with a test part of some client.
     """
-    rows = np.sort(np.concatenate(split.test or [np.array([], np.int64)]))
     import torch
 
     from ...evaluation.uint8_images import Uint8Images
     from .dataset import Groups
+    from .membership import indices_set_aside
+
+    rows = indices_set_aside(split)
 
     x: np.ndarray | Uint8Images
     if isinstance(data.x_train, Uint8Images):

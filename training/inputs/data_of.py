@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Address, FedscopeError, Model, Run, nearest, parse_address
-from ..data.membership import refuse_outside
+from ..data.membership import indices_of, refuse_outside
 from .models import ModelLike, ResolvedModels, runs_of
 from .samples import describe_samples, global_training_data, limit_samples, no_partition
 
@@ -67,9 +67,9 @@ class SampleSet:
         refuse_outside(partition, len(posed.dataset.y_train), str(run.path), posed.dataset.name)
         about: dict[str, Any] = {"clients": ALL} if self.client is None else {"client": self.client}
         if self.client is None:
-            samples = global_training_data(posed.dataset, partition)
+            samples = global_training_data(posed.dataset, run)
         else:
-            rows = partition.clients[self.client].copy()  # torch takes no array that cannot be written to
+            rows = indices_of(partition, self.client)
             if not len(rows):
                 raise FedscopeError(
                     f"client {self.client} of {run.path} has no training samples; ask for another one's"

@@ -26,7 +26,7 @@ from ...checkpoints.runs.addresses import distinct_labels
 from ...evaluation.calibration_batches import batches_settings
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike, told_by
 from .behaviour import behaviour_settings, task_settings
-from .recorded_data import data_named, dataset_asked
+from .recorded_data import data_named, dataset_asked, refuse_other_splits
 from .recorded_error import compare_recorded
 from .samples import (
     NO_SHAPES,
@@ -115,6 +115,7 @@ def resolve_models(
     dataset = dataset_asked(runs, asked, asked_task(runs, source))
     if source.data is None:
         _refuse_other_data(runs, dataset)
+    refuse_other_splits(runs, source, dataset, "say with --data on which other samples to measure")
     if any_split and not len(dataset.y_train):
         source = replace(source, split="test")
     implied = is_implied(source.base, runs)

@@ -87,12 +87,38 @@ def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> 
 
 
 def _as_trained(runs: Sequence[Run], dataset: Dataset) -> Dataset:
-    """Return data that were given, divided as the first run has divided the same ones for its tests."""
+    """Return data that were given, divided as the first run on the same ones has divided them for its tests."""
+    from ..build import pooled_as
     from ..data.hold_out import hold_out
 
-    said = runs[0].info.get("data", {}) if runs else {}
-    same = said.get("held_out") and said.get("sha256") == dataset.sha256
-    return hold_out(dataset) if same and not len(dataset.y_train) else dataset
+    same = next((run for run in runs if run.info.get("data", {}).get("sha256") == dataset.sha256), None)
+    if same is None:
+        return dataset
+    held_out = same.info["data"].get("held_out") and not len(dataset.y_train)
+    return pooled_as(same, hold_out(dataset) if held_out else dataset)
+
+
+def refuse_other_splits(runs: Sequence[Run], source: EvaluationConfig, dataset: Dataset, remedy: str) -> None:
+    """Refuse to measure runs on the same data together where they have other samples in its splits: with ``data.pool``
+    one would be tested on what another was trained on.
+
+    Args:
+        dataset: on which they are to be measured, divided as the first of them has it.
+        remedy: what to ask instead.
+
+    Raises:
+        FedscopeError: names two of the runs.
+    """
+    from ..same_data import same_split
+
+    # a run that does not say its data has learnt these, as far as anybody knows
+    own = [run for run in runs if run.info.get("data", {}).get("sha256", dataset.sha256) == dataset.sha256]
+    for run in own[1:]:
+        if not same_split(own[0], run, source.split):
+            raise FedscopeError(
+                f"{own[0].path} and {run.path} were trained on different parts of the data (their clients keep test "
+                f"parts); {remedy}"
+            )
 
 
 def scale_of(runs: Sequence[Run], source: EvaluationConfig, data: Any) -> bool | None:

@@ -19,7 +19,7 @@ from .adapter_settings import refuse_misfit_adapters, refuse_unlike_runs
 from .any_model import any_model
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named as data_named
-from .recorded_data import dataset_asked, is_recorded, refuse_unlike
+from .recorded_data import dataset_asked, is_recorded, refuse_other_splits, refuse_unlike
 from .recorded_error import compare_recorded
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import nn
 
-    from ...checkpoints import Partition, Run
+    from ...checkpoints import Run
     from ...evaluation.measured_statistics import MeasuredStatistics
     from ...evaluation.samples import Samples
     from ...evaluation.tasks import Task
@@ -158,6 +158,7 @@ def _data_of_runs(runs: Sequence[Run], source: EvaluationConfig) -> tuple[Datase
         refuse_unlike_runs(runs)
     task = asked_task(runs, source)
     dataset = dataset_asked(runs, source, task)
+    refuse_other_splits(runs, source, dataset, "ask for one of them at a time")
     if data_named(runs, source) is not None:
         refuse_unlike([run for run in runs if not run.is_foreign], source, dataset)
     said = compare_recorded(runs, source, dataset, lambda run: module_for(run, source, dataset))
@@ -293,12 +294,19 @@ def limit_samples(dataset: Dataset, source: EvaluationConfig) -> Samples:
     return samples if source.limit is None else samples.limit(source.limit, source.seed)
 
 
-def global_training_data(
-    dataset: Dataset, partition: Partition, client_ids: npt.NDArray[np.int64] | None = None
-) -> Samples:
-    """D: all clients' training data, without what clients keep aside as their test part; or those of some clients."""
-    from ..data.membership import indices_held
+def global_training_data(dataset: Dataset, run: Run, client_ids: npt.NDArray[np.int64] | None = None) -> Samples:
+    """D: all clients' training data, without what clients keep aside as their test part; or those of some clients.
 
+    Raises:
+        FedscopeError: a run without a partition; fewer training samples than it names, as data may be that were
+            accepted (``accept_data``).
+    """
+    from ..data.membership import indices_held, refuse_outside
+
+    run.require("partition.h5")
+    partition = run.partition
+    assert partition is not None, "just required"
+    refuse_outside(partition, len(dataset.y_train), str(run.path), dataset.name)
     samples, rows = dataset.samples("train"), indices_held(partition, client_ids)
     if len(rows) == len(samples.y):
         return samples
@@ -306,16 +314,16 @@ def global_training_data(
 
 
 def samples_of_clients(
-    dataset: Dataset,
-    partition: Partition | None,
-    source: EvaluationConfig,
-    client_ids: npt.NDArray[np.int64] | None = None,
+    dataset: Dataset, run: Run, source: EvaluationConfig, client_ids: npt.NDArray[np.int64] | None = None
 ) -> tuple[Samples, bool]:
-    """D of all clients or of these, or the test split, of --limit a part; and whether they are all of D."""
+    """D of all clients or of these, or the test split, of --limit a part; and whether they are all of D.
+
+    Raises:
+        FedscopeError: as :func:`global_training_data`.
+    """
     if source.split != "train":
         return limit_samples(dataset, source), False
-    assert partition is not None, "refused where there is none"
-    samples = global_training_data(dataset, partition, client_ids)
+    samples = global_training_data(dataset, run, client_ids)
     whole = source.limit is None or source.limit >= len(samples)
     return (samples if source.limit is None else samples.limit(source.limit, source.seed)), whole
 
@@ -325,7 +333,8 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: EvaluationConf
     --limit a part.
 
     Raises:
-        FedscopeError: runs with other data, so that their numbers would not lie on one axis.
+        FedscopeError: runs with other data, so that their numbers would not lie on one axis; as
+            :func:`global_training_data`.
     """
     import numpy as np
 
@@ -338,9 +347,7 @@ def common_samples(runs: Sequence[Run], dataset: Dataset, source: EvaluationConf
         if same and source.split == "train":
             if run.partition is None and run.is_foreign:
                 raise no_partition(run, "and --split train is all clients' data; give --split test")
-            run.require("partition.h5")
-            assert run.partition is not None, "just required"
-            own = global_training_data(dataset, run.partition)
+            own = global_training_data(dataset, run)
         if not same or (samples is not None and not np.array_equal(own.indices, samples.indices)):
             why = "different data" if not same else "different parts of the data (their clients keep test parts)"
             raise FedscopeError(f"{runs[0].path} and {run.path} were trained on {why}; ask for one of them at a time")

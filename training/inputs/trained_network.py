@@ -64,7 +64,7 @@ def compare_network(
     if source.model is None:
         return "", False
     first = next(recorded_numbers(run), None)
-    own = _own_data(run, source, dataset)
+    own = _own_data(run, dataset)
     if first is None or own is None:
         return _untold(
             run, source, "it has no test_error" if first is None else "its own data or task are not at hand"
@@ -112,19 +112,28 @@ def compare_network(
     return f"{run.name}: {told}", True
 
 
-def _own_data(run: Run, source: EvaluationConfig, dataset: Dataset) -> Dataset | None:
+def _own_data(run: Run, dataset: Dataset) -> Dataset | None:
     """Return the data on which the run's numbers were measured, for what it has learnt; None where nobody has them."""
     from .. import data_of, learnt_by
 
     said = run.info.get("data", {}).get("sha256")
-    pooled = bool((run.config or {}).get("data", {}).get("pool"))
     with suppress(FedscopeError):  # a task of the user's own, which is given and has no other name than the run's
         learnt = learnt_by(run)
-        if dataset.task.name != learnt.name or said != dataset.sha256 or (pooled and source.data is not None):
+        if dataset.task.name != learnt.name or said != dataset.sha256:
             return data_of(run, learnt)
-        return dataset
+        return _with_own_tests(run, dataset)
     learnt_as = (run.config or {}).get("model", {}).get("task")
-    return dataset if said == dataset.sha256 and not pooled and dataset.task.name == learnt_as else None
+    return _with_own_tests(run, dataset) if said == dataset.sha256 and dataset.task.name == learnt_as else None
+
+
+def _with_own_tests(run: Run, dataset: Dataset) -> Dataset:
+    """Return a run's data with its own test split: with ``data.pool`` they may have that of another run, whose training
+    split is the same."""
+    from ..build import partition_of
+    from ..data.split import with_client_test_parts
+    from ..same_data import is_pooled
+
+    return with_client_test_parts(dataset, partition_of(run)) if is_pooled(run) else dataset
 
 
 def _differs(run: Run, outcome: ErrorCheck) -> bool:

@@ -749,7 +749,9 @@ def test_a_partition_is_kept_and_its_labels_are_counted(tmp_path: Path) -> None:
 def test_clients_may_draw_their_rows_with_replacement(tmp_path: Path) -> None:
     """A bootstrap has rows twice; it is told, and counted as it stands there."""
     y = np.array([0, 1, 2, 1, 0, 2])
-    with pytest.warns(FedscopeWarning, match=r"gives client 1 the sample 4 more than once; counts and measures take"):
+    with pytest.warns(
+        FedscopeWarning, match=r"gives client 1 the sample 4 more than once; counts take it as often as it"
+    ):
         recorder = Recorder(tmp_path / "run", partition=[[0, 1], [4, 1, 4], [5, 5]], labels=y)
     with recorder:
         recorder.round(clients={0: model(0), 1: model(1), 2: model(2)})

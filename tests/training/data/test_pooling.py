@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from in_memory import contents
 
 import fedscope
-from fedscope.checkpoints import FedscopeError, Run
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.evaluation.uint8_images import Uint8Images
 from fedscope.training import Config, branch, data_of, load_data, merge, module_of, partition, preset, resume, train
 from fedscope.training.build import split_dataset
@@ -182,3 +183,120 @@ def test_all_clients_are_tested_with_the_deployed_model_too(method: str, tmp_pat
     assert last.metrics["all_client_deployed_error_mean"] == pytest.approx(np.mean(expected), abs=1e-12)
     same = np.allclose(np.asarray(last.all_client_test_error), expected)
     assert same == (method == "fma")
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> tuple[Run, str]:
+    """A run on a file, and where that lies now."""
+    digits = load_data("digits")
+    arrays = {name: np.asarray(getattr(digits, name)) for name in ("x_train", "y_train", "x_test", "y_test")}
+    np.savez(tmp_path / "mine.npz", **arrays)
+    made = train(config(data={"name": f"npz:{tmp_path / 'mine.npz'}"}), tmp_path / "run")
+    (tmp_path / "mine.npz").rename(tmp_path / "moved.npz")
+    return Run.open(made.path), f"npz:{tmp_path / 'moved.npz'}"
+
+
+def test_data_that_lie_elsewhere_now_are_divided_as_in_the_training(moved: tuple[Run, str]) -> None:
+    """The remedy of the refusal measured on the file's own test samples, three in four of which clients had trained on;
+    and questions of training samples ended in an IndexError."""
+    run, data = moved
+    with pytest.raises(FedscopeError, match="if they lie elsewhere now, give data= with that place"):
+        fedscope.subsets(f"{run.path}@4")
+    assert run.partition is not None
+    aside = np.sort(np.concatenate(run.partition.test or ()))
+    found = fedscope.subsets(f"{run.path}@4", data=data)
+    whole = max(next(iter(found.rows())), key=lambda row: row[3])
+    assert found.attrs["samples"] == len(aside) == run.info["data"]["test"]
+    assert whole[6] == pytest.approx(run.round(4).metrics["test_error"]), "of the average of all of the cohort"
+    sharp = fedscope.sharpness(f"{run.path}@4/global", data=data, split="test", hessian=False)
+    assert sharp.attrs["samples"] == len(aside)
+    for cell in fedscope.matrix(run, rounds=4, data=data).rounds[0].cells:
+        own = aside if cell.place == "test" else run.partition.clients[int(cell.place.removeprefix("client-"))]
+        assert cell.samples == len(own)
+    answers = fedscope.forgetting(run, rounds=4, data=data)
+    assert answers.attrs["samples"] == sum(map(len, run.partition.clients))
+
+
+def test_measure_fills_in_what_the_run_itself_would_have_measured(moved: tuple[Run, str], tmp_path: Path) -> None:
+    """Of the same models of the same seed: the rounds that one run measured and the other did not."""
+    every, data = moved
+    sections: dict[str, Any] = {"data": {"name": data}, "run": {"evaluate_every": 4}}
+    few = train(config(**sections), tmp_path / "few")
+    name = data.removeprefix("npz:")
+    Path(name).rename(tmp_path / "again.npz")
+    filled = fedscope.measure(few, data=f"npz:{tmp_path / 'again.npz'}")
+    assert filled.new["test_error"] == (1, 2, 3)
+    assert filled.settings["samples"] == every.info["data"]["test"]
+    numbers = Run.open(few.path).all_metrics()["test_error"]
+    # of models in one batch or several, which a last bit of a loss tells apart and no error of 90 samples does
+    np.testing.assert_allclose(numbers, every.all_metrics()["test_error"], rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory, few_digits: None) -> dict[str, Run]:
+    """Of another seed of the data, of the same one, and with the data's own test split."""
+    folder = tmp_path_factory.mktemp("others")
+    return {
+        "seed": train(config(data={"seed": 1}), folder / "seed"),
+        "same": train(config("fedbabu"), folder / "same"),
+        "plain": train(config(data={"pool": False}), folder / "plain"),
+    }
+
+
+ASKED = {
+    "subsets": lambda runs, **how: fedscope.subsets([f"{run.path}@4" for run in runs], **how),
+    "line": lambda runs, **how: fedscope.line([f"{run.path}@4/global" for run in runs], points=3, **how),
+    "consensus": lambda runs, **how: fedscope.consensus(runs, rounds=4, **how),
+    "decompose": lambda runs, **how: fedscope.decompose(runs, rounds=4, draws="none", **how),
+    "cka": lambda runs, **how: fedscope.cka(runs, rounds="4", **how),
+}
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_runs_that_are_tested_on_other_samples_are_not_measured_together(
+    question: str, run: Run, others: dict[str, Run]
+) -> None:
+    """All were measured on the test split of the first, which the others had trained on."""
+    for other in (others["seed"], others["plain"]):
+        for pair in ([run, other], [other, run]):
+            with pytest.raises(
+                FedscopeError, match=r"were trained on different parts of the data \(their clients keep"
+            ):
+                ASKED[question](pair, split="test")
+    ASKED[question]([run, others["same"]], split="test")
+
+
+def test_what_is_the_same_for_both_is_still_measured_together(run: Run, others: dict[str, Run], tmp_path: Path) -> None:
+    """Clients' own training data, both runs' whole training split, and data that neither has seen."""
+    pair = [run, others["seed"]]
+    how: dict[str, Any] = {"rounds": 4, "draws": "none", "split": "train"}
+    both, alone = fedscope.decompose(pair, **how), [fedscope.decompose(one, **how) for one in pair]
+    assert [*next(iter(both.rows()))] == [row for one in alone for row in next(iter(one.rows()))]
+    assert ASKED["line"](pair, split="train").attrs["samples"] == 288 + 72
+    random = np.random.default_rng(0)
+    np.savez(tmp_path / "new.npz", x=random.random((20, 1, 8, 8), np.float32), y=np.arange(20) % 10)
+    with pytest.raises(FedscopeError, match="say with data= on which other samples to measure"):
+        ASKED["line"](pair, split="test")
+    found = ASKED["line"](pair, split="test", data=f"npz:{tmp_path / 'new.npz'}")
+    assert found.attrs["samples"] == 20, "as the sentence advises"
+    with pytest.raises(FedscopeError, match="different parts of the data"):
+        ASKED["line"](pair, split="test", data="digits")
+
+
+def test_the_network_of_a_pooled_run_is_compared_on_its_own_test_split(run: Run, others: dict[str, Run]) -> None:
+    """With training samples two runs go together, whose recorded errors are of other samples."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        found = ASKED["line"]([run, others["seed"]], split="train", model=module_of(run))
+    assert not {"data_accepted", "recorded_numbers"} & set(found.attrs)
+
+
+def test_curves_of_runs_that_are_tested_on_other_samples_say_so(run: Run, others: dict[str, Run]) -> None:
+    both = f"{run.name} and plain are tested on different samples \\({run.name} on its clients' test parts"
+    with pytest.warns(FedscopeWarning, match=both):
+        fedscope.curves([run, others["plain"]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        fedscope.curves([run, others["same"]])
+        fedscope.curves([run, others["seed"]])  # seeds, whose mean one wants
+        fedscope.curves(others["plain"])

@@ -286,6 +286,53 @@ def test_labels_of_other_samples_are_caught(here: Path) -> None:
     assert "at the same places the training samples" in said.summary()
 
 
+FEWER: dict[str, Any] = {
+    "matrix": lambda **how: fedscope.matrix("run", **how),
+    "forgetting": lambda **how: fedscope.forgetting("run", **how),
+    "subsets": lambda **how: fedscope.subsets("run", split="train", **how),
+    "subsets of clients": lambda **how: fedscope.subsets("run", data_of="own", **how),
+    "decompose": lambda **how: fedscope.decompose("run", draws="none", **how),
+    "reaggregate": lambda **how: fedscope.reaggregate("run", "greedy", settings={"split": "train"}, **how),
+}
+
+
+@pytest.mark.parametrize("question", FEWER)
+def test_accepted_data_have_the_samples_that_clients_hold_or_are_refused(here: Path, question: str) -> None:
+    """They ended in an IndexError; on test samples nothing is lacking."""
+    train, test = drawn()
+    Loop(train, test).record("run", data=(train, test), partition=ROWS)
+    fewer = ((train[0][:80], train[1][:80]), test)
+    how: dict[str, Any] = {"model": net(), "data": fewer, "accept_data": True}
+    why = (
+        "client 0 of run holds sample 147, but the train split of arrays has 80 samples; give with data= what the run "
+        "was trained on"
+    )
+    with pytest.raises(FedscopeError, match=f"^{why}$"):
+        FEWER[question](rounds="last", **how)
+    assert fedscope.subsets("run", rounds="last", split="test", **how).attrs["data_accepted"]
+    FEWER[question](rounds="last", model=net())
+
+
+def test_a_sample_that_a_client_has_drawn_twice_is_measured_once_wherever_it_is_asked(here: Path) -> None:
+    """``--data-of`` took it as often, and a matrix of the same client's data once."""
+    train, test = drawn()
+    draw = np.random.default_rng(3)
+    parts = {k: draw.choice(150, 60) for k in range(CLIENTS)}  # in no order
+    with pytest.warns(FedscopeWarning, match="counts take it as often .*, and what is measured takes it once"):
+        Loop(train, test).record("run", data=(train, test), partition=parts)
+    partition = Run.open("run").partition
+    assert partition is not None
+    assert [part.tolist() for part in partition.clients] == [part.tolist() for part in parts.values()]
+    cells = {(one.model, one.place): one for one in fedscope.matrix("run", model=net()).rounds[0].cells}
+    for k, part in parts.items():
+        own = cells[f"client-{k}", f"client-{k}"]
+        assert own.samples == len(np.unique(part)) < len(part)
+        line = fedscope.line([f"run@2/client-{k}", "run@2/global"], model=net(), points=3, data_of=str(k), range=(0, 1))
+        assert line.attrs["samples"] == own.samples
+        for loss, cell in zip(line.loss[0, [-1, 0]], (own, cells["global", f"client-{k}"]), strict=True):
+            assert loss == pytest.approx(cell.loss, rel=1e-5), "both add up losses in float32, in another order"
+
+
 class Tokens(nn.Module):
     """What token follows, told from the token alone."""
 
