@@ -274,7 +274,8 @@ def test_what_is_the_same_for_both_is_still_measured_together(run: Run, others: 
     assert [*next(iter(both.rows()))] == [row for one in alone for row in next(iter(one.rows()))]
     assert ASKED["line"](pair, split="train").attrs["samples"] == 288 + 72
     random = np.random.default_rng(0)
-    np.savez(tmp_path / "new.npz", x=random.random((20, 1, 8, 8), np.float32), y=np.arange(20) % 10)
+    x, y = random.random((20, 1, 8, 8), np.float32), np.arange(20) % 10
+    np.savez(tmp_path / "new.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     with pytest.raises(FedscopeError, match="say with data= on which other samples to measure"):
         ASKED["line"](pair, split="test")
     found = ASKED["line"](pair, split="test", data=f"npz:{tmp_path / 'new.npz'}")
