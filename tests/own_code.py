@@ -36,6 +36,7 @@ if Path("armed").exists():
 class Heavy(ServerMethod):
     """w⁺ = w + v⁺, v⁺ = β v + Δ̄."""
 
+    reads = "columns"
     beta: float = setting(0.5, "β: how much of the last step is kept", least=0, below=1)
 
     def init(self, w):

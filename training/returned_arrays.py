@@ -42,7 +42,12 @@ def is_own(method: object) -> bool:
     >>> is_own(FMA())
     False
     """
-    return type(method).__module__.partition(".")[0] != _ROOT
+    return is_somebodys(type(method))
+
+
+def is_somebodys(kind: type[Any]) -> bool:
+    """Check the same of a class."""
+    return kind.__module__.partition(".")[0] != _ROOT
 
 
 def refuse_vector(

@@ -109,6 +109,7 @@ def parts_of(
         raise FedscopeError(
             f"{list_few(dict.fromkeys(whole))} looks at whole models, so it cannot aggregate some layers alone; "
             "give fma or another server that goes layer by layer"
+            + (", or say reads = 'columns' or 'layers' in its class if it does" if any(":" in n for n in whole) else "")
         )
     return tuple(parts)
 

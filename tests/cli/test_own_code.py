@@ -419,6 +419,7 @@ from fedscope.methods import Served, ServerMethod
 
 @dataclass(frozen=True)
 class InPlace(ServerMethod):
+    reads = "columns"
     def step(self, state, start, clients, cohort):
         d = clients.parameters
         d -= start.parameters
@@ -431,7 +432,7 @@ def test_a_server_that_changes_the_clients_in_place_is_refused_in_a_sentence(
 ) -> None:
     Path("in_place.py").write_text(IN_PLACE)
     said = (
-        "fedscope: in_place:InPlace.step changes clients.parameters in place (line 10 of in_place.py); copy it before "
+        "fedscope: in_place:InPlace.step changes clients.parameters in place (line 11 of in_place.py); copy it before "
         "you change it"
     )
     train = "--average none --clients 4 --participation 0.5 --rounds 1"

@@ -12,7 +12,8 @@ import numpy as np
 from ...checkpoints import Layout, TemporaryMatrix, Weights, as_array
 
 #: bytes of a matrix [C, P] up to which it is held in memory: a fixed rule, never a measurement. The numbers do not
-#: depend on it. Twelve models of ResNet-18 are less, two hundred are 9 GB
+#: depend on it, unless a server says that it reads columns and does not. Twelve models of ResNet-18 are less, two
+#: hundred are 9 GB
 HELD = 2**29
 
 

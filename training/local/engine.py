@@ -395,11 +395,15 @@ class _Average:
 
 
 class _Rows:
-    """C states of equal names, models among them, filled row by row, so that they are in memory once."""
+    """C states of equal names, models among them, filled row by row, so that they are in memory once.
+
+    Of arrays of several types the rows have the one that holds all: 0 and 0.75 are 0.0 and 0.75, in whichever order.
+    """
 
     def __init__(self, count: int, storage: CohortStorage) -> None:
         self.count, self.storage = count, storage
         self.named: dict[str, Weights | np.ndarray] = {}
+        self._filled: list[int] = []
 
     def put(self, k: int, state: ClientState) -> None:
         """One client's."""
@@ -414,11 +418,22 @@ class _Rows:
                 for key, buffer in value.buffers.items():
                     rows.buffers[key][k] = buffer
             else:
-                if name not in self.named:
-                    self.named[name] = self._vectors(value) if np.ndim(value) == 1 else self._empty(value)
-                rows = self.named[name]
-                assert not isinstance(rows, Weights)
-                rows[k] = value
+                found = self.named.get(name)
+                assert not isinstance(found, Weights)
+                array = np.asarray(value)
+                kind = array.dtype if found is None else np.result_type(found.dtype, array.dtype)
+                if found is None or kind != found.dtype:
+                    self.named[name] = found = self._widened(found, np.empty(array.shape, kind))
+                found[k] = array
+        self._filled.append(k)
+
+    def _widened(self, rows: np.ndarray | None, like: np.ndarray) -> np.ndarray:
+        """Rows of a type, with those that are filled already."""
+        wide = self._vectors(like) if like.ndim == 1 else self._empty(like)
+        if rows is not None:
+            for k in self._filled:
+                wide[k] = rows[k]
+        return wide
 
     def _vectors(self, like: np.ndarray) -> np.ndarray:
         return self.storage.rows(self.count, like.size, like.dtype)

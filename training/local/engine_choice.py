@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.warn_user import warn_user
+from ..returned_arrays import is_own
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .engine import EngineName
@@ -57,11 +58,12 @@ def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
         return alone
     if asked == "cohort" and not config.client.takes_several:
         which = f"method = {method_name(config.client)!r}"
+        more = ", or say vectorised = True in its class if its train takes several" if is_own(config.client) else ""
         if config.client.vectorised:
-            which = f"optimiser = {str(config.client.optimiser)!r}"
+            which, more = f"optimiser = {str(config.client.optimiser)!r}", ""
         raise FedscopeError(
             f"run.engine = 'cohort' trains several clients in one pass, which client.{which} cannot; give --set "
-            "run.engine=auto"
+            f"run.engine=auto{more}"
         )
     if asked == "auto":
         cohort = cohort_size(config.data.clients, config.run.participation)

@@ -21,7 +21,9 @@ from ...evaluation.criteria import LabelCriterion
 from ...evaluation.standard_tasks import PADDED
 from ...evaluation.uint8_images import Inputs
 from ..opened import holds_arrays
+from ..returned_arrays import ReturnedError
 from ..rng import BESIDE, generator, torch_generator
+from ..settings.registry import method_name
 from .augmentation import crop_and_flip
 from .device_batches import batches_of_epoch
 from .loss_sum import LossSum
@@ -159,7 +161,7 @@ class LocalTask:
                 if method.clip:
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
-                    steps.correct(w, g)
+                    refuse_another(method, steps.correct(w, g), g)
                 bench.hold()
                 eta = self.pace.lr if steps.rate is None else steps.rate(done, planned)
                 if optimiser is None:
@@ -326,11 +328,27 @@ def local_sgd(
             the task's loss alone, which is then the training loss that a run tells.
         gradient: leaves a batch's gradient in the bench's ``g``, weight decay included, and the model as it was, and
             returns the loss, given ``(x, y)``; by default that of ``objective``.
-        correct: changes ``g`` in place, given ``(w, g)``; after clipping.
+        correct: changes ``g`` in place, given ``(w, g)``; after clipping. One that returns another gradient is refused.
         rate: eta of local step k = 0, 1, ... of K, given ``(k, K)``; the round's constant rate by default.
         after_epoch: called with the number of epochs that are done, after each.
     """
     return task.sgd(method, Steps(objective, gradient, correct, rate, after_epoch))
+
+
+def refuse_another(method: ClientMethod, returned: Any, g: Tensor) -> None:
+    """Refuse a gradient that ``correct`` returned instead of changing ``g``; what shares its memory is no other.
+
+    Raises:
+        ReturnedError: an array as large as ``g``.
+    """
+    if returned is None or returned is g or not isinstance(returned, Tensor | np.ndarray) or returned.shape != g.shape:
+        return
+    if isinstance(returned, Tensor) and returned.untyped_storage().data_ptr() == g.untyped_storage().data_ptr():
+        return
+    raise ReturnedError(
+        f"the correct of {method_name(method)} returned another gradient, which nobody takes; change g in place, as "
+        "g.add_(...) and g.mul_(...) do, or copy the other one to it, as in g.copy_(...)"
+    )
 
 
 def length(v: Tensor) -> Tensor:

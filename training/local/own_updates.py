@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...checkpoints import Layout, Weights
+from ...checkpoints.io.errors import list_few
 from ..import_string import describe_type
 from ..returned_arrays import ReturnedError, difference, forms, is_own, refuse_buffers, refuse_unwritable, refuse_vector
 from ..settings.registry import method_name
 from .local_training import LocalTask, LocalUpdate
+from .optimisers import PREFIX
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod
@@ -128,8 +130,30 @@ def refuse_no_update(method: ClientMethod, update: Any, round: int, client: int)
         )
 
 
+def refuse_sometimes(method: ClientMethod, states: Collection[str], round: int, *, before: bool) -> None:
+    """Refuse clients that keep a state in some rounds alone: what is in no file of a round may have been lost.
+
+    Args:
+        states: names of what the round's clients keep, an optimiser's among them; before: whether those of the last
+            round kept anything.
+
+    Raises:
+        ReturnedError: nothing is kept any more, or something that was not.
+    """
+    own = [name for name in states if not name.startswith(PREFIX)]
+    if states if before else not own:
+        return
+    now, then = (f"a state ({list_few(own, 4)})", "none") if own else ("no state", "one")
+    raise ReturnedError(
+        f"{method_name(method)}.train returns {now} in round {round}, and {then} in the round before; return the same "
+        "names in every round, as task.state has them, with zeros before there is anything to keep",
+        "state",
+    )
+
+
 def refuse_unlike(method: ClientMethod, one: LocalUpdate, other: LocalUpdate, round: int) -> None:
-    """Refuse two clients of a round whose messages or states have other names or shapes: they are stored as one array.
+    """Refuse two clients of a round whose messages or states have other names or shapes, or of which one keeps a model
+    and the other an array: they are stored as one array.
 
     Raises:
         ReturnedError: names the first difference.
@@ -143,3 +167,16 @@ def refuse_unlike(method: ClientMethod, one: LocalUpdate, other: LocalUpdate, ro
                 "all clients",
                 "state",
             )
+    for name, value in one.state.items():
+        before, after = _kind(value), _kind(other.state[name])
+        if before != after:
+            raise ReturnedError(
+                f"{method_name(method)}.train keeps {name!r} as {after} for client {other.client} and as {before} for "
+                f"client {one.client} in round {round}; keep the same for all clients",
+                "state",
+            )
+
+
+def _kind(value: Any) -> str:
+    """A model, whose type is that of all clients', or an array, whose type may be another's."""
+    return f"a model of {value.parameters.dtype}" if isinstance(value, Weights) else "an array"

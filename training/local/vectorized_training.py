@@ -20,7 +20,7 @@ from ...checkpoints import Weights, stack
 from ..rng import generator, torch_generator
 from .augmentation import crop_and_flip
 from .device_batches import gathered_on_device
-from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, length
+from .local_training import LocalTask, LocalUpdate, Steps, Stopped, batches_an_epoch, length, refuse_another
 from .loss_sum import LossSum
 from .optimisers import cohort_stepper, left_by_cohort
 from .vectorized_model import VectorizedModel
@@ -125,7 +125,7 @@ class VectorizedTask(LocalTask):
                 if method.clip:
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
-                    steps.correct(w, g)
+                    refuse_another(method, steps.correct(w, g), g)
                 bench.hold()
                 if optimiser is not None:
                     bench.step(optimiser, eta, active)

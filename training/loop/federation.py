@@ -24,8 +24,9 @@ from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
 from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
+from ..local.own_updates import refuse_sometimes
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
-from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared
+from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
 from ..own_calls import ask
 from ..profile import time_span
 from ..returned_arrays import is_own
@@ -184,8 +185,16 @@ class Federation:
         return tasks
 
     def weights(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """p of a cohort, [C]."""
-        return self.config.server.weights(np.array([len(self.partition.clients[int(k)]) for k in ids]))
+        """p of a cohort, [C].
+
+        Raises:
+            ReturnedError: a server of somebody's own gives what are no weights of a mean.
+        """
+        server = self.config.server
+        p = server.weights(np.array([len(self.partition.clients[int(k)]) for k in ids]))
+        if is_own(server):
+            refuse_weights(server, p, len(ids))
+        return p
 
     def run_round(self, position: Position, memory: Memory, watcher: Watcher) -> tuple[RoundRecord, Position]:
         """Play the round after ``position``: its full record, and where the federation stands then."""
@@ -196,6 +205,8 @@ class Federation:
         with time_span(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
             trained = self.engine.train(config.client, tasks, p, partial(watcher.client, t), self.storage)
+        if is_own(config.client) and position.sent is not None and position.same_client:
+            refuse_sometimes(config.client, trained.states, t, before=bool(position.last))
         cohort = self._cohort(t, ids, p, trained)
         with time_span(profile, "aggregation", t):
             global_, averaged, served, average, row = self._serve(position, trained.clients, cohort, memory)
@@ -241,7 +252,7 @@ class Federation:
             server=served.state,
             sent=shared,
             average=average,
-            last={**position.last, **dict.fromkeys(ids.tolist() if trained.states else (), t)},
+            last={**position.last, **dict.fromkeys(ids.tolist(), t)} if trained.states else {},
         )
 
     def _begin(self, position: Position) -> State:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from torch import nn
 
-from ...checkpoints import FedscopeError, Layout, Partition, TensorEntry, Weights, as_disk_matrix
+from ...checkpoints import DiskMatrix, FedscopeError, Layout, Partition, TensorEntry, Weights, as_disk_matrix
 from ...checkpoints.io.warn_user import warn_user
-from ...checkpoints.rounds.disk_matrix import NUMBERS
+from ...checkpoints.rounds.disk_matrix import NUMBERS, ReadOnlyMatrix
 from ...evaluation.device import Compute
 from ...old_paths import names_of
 from ..data.dataset import Dataset
@@ -39,7 +39,7 @@ def step_server(
     Raises:
         FedscopeError: as the server; a file that cannot be read; a server of the user's own that changes what it is
             given, or returns what the loop cannot go on with
-            (:func:`~fedscope.training.methods.refused_returns.refuse_served`).
+            (:func:`~fedscope.training.methods.refused_returns.refuse_served`), or takes rows on the disk for an array.
     """
     rows, size = as_disk_matrix(clients.parameters), start.layout.size
     if rows is None or server.reads != "columns":
@@ -65,7 +65,16 @@ def step_server(
 
 
 def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-    served = ask(server, server.step, state, start, clients, cohort)
+    try:
+        served = ask(server, server.step, state, start, clients, cohort)
+    except (AttributeError, TypeError) as error:
+        if not is_own(server) or not _of_rows_on_disk(error):
+            raise
+        raise FedscopeError(
+            f"{method_name(server)}.step takes clients.parameters for an array ({error}), but clients that are too "
+            "large for memory are rows on the disk; go through them row by row, or say reads = 'columns' in the class "
+            "if a parameter of the result depends on that parameter of the clients alone"
+        ) from error
     if is_own(server):
         refuse_served(server, served, (state, start, clients), cohort.round)
     return served
@@ -85,6 +94,11 @@ def look_ahead(server: ServerMethod, state: State, model: Weights, round: int) -
     if is_own(server):
         ahead = rounded_ahead(server, ahead, model.layout, round)
     return replace(model, parameters=ahead)
+
+
+def _of_rows_on_disk(error: AttributeError | TypeError) -> bool:
+    """Check whether an error is about what rows on the disk lack and an array has."""
+    return isinstance(getattr(error, "obj", None), DiskMatrix) or ReadOnlyMatrix.__name__ in str(error)
 
 
 def warn_of_test_data(server: ServerMethod) -> None:

@@ -36,6 +36,7 @@ class Position:
             a method's first round.
         last: the round of each client's last participation, for methods whose clients keep something; what they kept
             is in the memory.
+        same_client: whether the client method had the settings in that round that it has now.
     """
 
     round: int
@@ -45,6 +46,7 @@ class Position:
     sent: State | None = None
     average: Mapping[str, Any] = field(default_factory=dict)
     last: Mapping[int, int] = field(default_factory=dict)
+    same_client: bool = True
 
 
 class Memory(Protocol):
@@ -234,6 +236,7 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
         sent=sent,
         average=average,
         last={} if "client" in fresh else last_participations(run, round, config),
+        same_client="client" not in fresh and config_at(run, round).client.table() == config.client.table(),
     )
 
 

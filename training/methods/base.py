@@ -17,7 +17,7 @@ One round, in the order of the calls::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from ...checkpoints import Weights
 from ..opened import holds_arrays
+from ..returned_arrays import is_somebodys
 from ..settings.settings import Settings, setting
 from .replayed_average import replay_average
 
@@ -67,6 +68,25 @@ def _describe(method: type[Any]) -> None:
     if "about" not in vars(method) and not any("about" in vars(base) for base in method.__mro__[1:]):
         first = (vars(method).get("__doc__") or "").strip().partition("\n")[0]
         method.about = MethodInfo(method.__name__, "", first)
+
+
+def _has_functions_before(method: type[Any], flag: str, known: Collection[str] = ()) -> bool:
+    """Check whether a method has functions, be they a mixin's, that come before the class that states a flag: what
+    that class says of its own functions need not hold of these.
+
+    Args:
+        known: names of functions that do not count; nor do those of fedscope's methods that one of somebody's own is
+            derived from.
+    """
+    for base in method.__mro__:
+        if flag in vars(base):
+            return False
+        if is_somebodys(method) and not is_somebodys(base):
+            continue
+        names = (name for name, value in vars(base).items() if callable(value) or hasattr(type(value), "__get__"))
+        if any(not name.startswith("__") and name not in known for name in names):
+            return True
+    return False
 
 
 class LocalSchedule(NamedTuple):
@@ -133,11 +153,9 @@ class ClientMethod(Settings):
 
     def __init_subclass__(cls) -> None:
         _describe(cls)
-        own = {name: value for name, value in vars(cls).items() if not name.startswith("__")}
-        if any(callable(value) for value in own.values()):
-            for flag in ("vectorised", "any_optimiser"):
-                if flag not in own:
-                    setattr(cls, flag, False)
+        for flag in ("vectorised", "any_optimiser"):
+            if _has_functions_before(cls, flag):
+                setattr(cls, flag, False)
 
     def resolve(self, config: Config) -> Self:
         """Fill in what depends on the rest of the configuration, once, and refuse what does not go with it.
@@ -268,6 +286,10 @@ class Served:
     p: np.ndarray | None = None
 
 
+#: functions of servers that a step does not call
+_NO_PART_OF_STEP = ("resolve", "validates_on", "needs_all", "init", "weights", "look_ahead")
+
+
 @dataclass(frozen=True)
 class ServerMethod(Settings):
     """A rule by which client rows [C, P] become the next row."""
@@ -284,7 +306,8 @@ class ServerMethod(Settings):
     counts_clients: ClassVar[bool] = False
     #: how it goes through clients that are on the disk: ``columns`` where a parameter of the result depends on that
     #: parameter of the clients, of ``start`` and of the state alone, so that blocks of columns do; ``layers`` where it
-    #: holds a layer of all clients; ``rows`` where it goes through whole models, one at a time, perhaps many times
+    #: holds a layer of all clients; ``rows`` where it goes through whole models, one at a time, perhaps many times. A
+    #: class of one's own with a step, or with functions that a step calls, says so itself, or counts as ``rows``
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "columns"
     #: whether its formula counts clients alike, whatever their weights p, so that one of weight 0 has a part, too
     unweighted: ClassVar[bool] = False
@@ -298,6 +321,8 @@ class ServerMethod(Settings):
 
     def __init_subclass__(cls) -> None:
         _describe(cls)
+        if is_somebodys(cls) and _has_functions_before(cls, "reads", _NO_PART_OF_STEP):
+            cls.reads = "rows"
 
     weighting: Literal["samples", "uniform"] = setting("samples", "weights p: proportional to n_i, or equal")
 

@@ -22,6 +22,8 @@ from ..returned_arrays import (
 from ..settings.registry import method_name
 from .base import Averaged, AverageMethod, ClientMethod, Served, ServerMethod, State
 
+#: how far the sum of weights may be from 1, be they float32: what a round's file is read with
+MOST_OFF = 1e-5
 #: names in a round's file that are not the server's
 _TAKEN = ("sent", "average")
 
@@ -35,6 +37,32 @@ def refuse_begun(method: ServerMethod | ClientMethod, state: Any) -> None:
     refuse_unwritable(f"{method_name(method)}.{'init' if isinstance(method, ServerMethod) else 'begin'}", state)
 
 
+def refuse_weights(server: ServerMethod, p: Any, count: int) -> None:
+    """Refuse weights of a cohort that are not those of a mean.
+
+    Raises:
+        ReturnedError: no array [C] of finite numbers, none of them negative and their sum 1.
+    """
+    _refuse_p(f"{method_name(server)}.weights returned p", p, count, f"for {count} clients")
+
+
+def _refuse_p(what: str, p: Any, count: int, where: str, more: str = "") -> None:
+    each = f"return one finite weight for each of the {count} clients{more}"
+    if not isinstance(p, np.ndarray) or p.dtype.kind not in "fiub":
+        raise ReturnedError(f"{what} as {describe_type(p)} {where}; {each}, in a NumPy array of numbers")
+    if p.shape != (count,) or not np.isfinite(p).all():
+        held = f"of shape {list(p.shape)}" if p.shape != (count,) else "with NaN or infinity"
+        raise ReturnedError(f"{what} {held} {where}; {each}")
+    if (p < 0).any():
+        raise ReturnedError(f"{what} with {p.min():g} {where}; no weight is negative, and their sum is 1")
+    total = float(p.sum(dtype=np.float64))
+    if abs(total - 1) > MOST_OFF:
+        remedy = "divide them by it" if total else "give at least one client another weight than 0"
+        raise ReturnedError(
+            f"{what} of sum {total:g} {where}, and the weights of a mean have the sum 1; {remedy}{more}"
+        )
+
+
 def refuse_served(server: ServerMethod, served: Any, before: tuple[State, Weights, Weights], round: int) -> None:
     """Refuse what a server's step returned.
 
@@ -42,8 +70,8 @@ def refuse_served(server: ServerMethod, served: Any, before: tuple[State, Weight
         before: the state, the model that was sent, and the clients' models.
 
     Raises:
-        ReturnedError: no :class:`Served`; parameters of another length or type, or NaN of finite clients; a state that
-            cannot be written, or that changes its form.
+        ReturnedError: no :class:`Served`; parameters of another length or type, or NaN of finite clients; weights that
+            are not those of a mean; a state that cannot be written, or that changes its form.
     """
     state, start, clients = before
     place, size = f"{method_name(server)}.step", start.layout.size
@@ -58,11 +86,8 @@ def refuse_served(server: ServerMethod, served: Any, before: tuple[State, Weight
             f"{place} made {bad:,} of {size:,} parameters NaN or infinite in round {round}, though the model that was "
             "sent and all clients are finite; look for a division by 0 or a step that is too long"
         )
-    if served.p is not None and (np.shape(served.p) != (len(clients),) or not np.isfinite(served.p).all()):
-        raise ReturnedError(
-            f"{place} returned p of shape {list(np.shape(served.p))} in round {round}; return one finite weight for "
-            f"each of the {len(clients)} clients, or leave p out"
-        )
+    if served.p is not None:
+        _refuse_p(f"{place} returned p", served.p, len(clients), f"in round {round}", ", or leave p out")
     refuse_unwritable(place, served.state)
     if named := [name for name in served.state if name in _TAKEN]:
         raise ReturnedError(

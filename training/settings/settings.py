@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -49,6 +49,11 @@ class Settings:
         for key in fields(self):
             place = f"{self.section}.{key.name}"
             value = _of_type(getattr(self, key.name), hints[key.name], place)
+            if value is None and _is_written(key) and _match_any(NONE, hints[key.name]):
+                raise FedscopeError(
+                    f"{place} = None cannot be told from its default {key.default!r} in a file, where {NONE!r} is a "
+                    "word that it takes; leave it out, or give another value"
+                )
             _in_range(value, key.metadata, place)
             object.__setattr__(self, key.name, value)
 
@@ -73,13 +78,23 @@ class Settings:
         return {**table, **later}
 
     def table(self) -> dict[str, Any]:
-        """Return the settings as a TOML table; keys without a value (``None``) are left out."""
-        table = {key.name: getattr(self, key.name) for key in fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in table.items()
-            if value is not None
-        }
+        """Return the settings as a TOML table, which reads back as equal ones.
+
+        Keys without a value (``None``) are left out where that is their default, and are the word ``none`` otherwise.
+        """
+        table: dict[str, Any] = {}
+        for key in fields(self):
+            value = getattr(self, key.name)
+            if value is not None:
+                table[key.name] = list(value) if isinstance(value, tuple) else value
+            elif _is_written(key):
+                table[key.name] = NONE
+        return table
+
+
+def _is_written(key: Field[Any]) -> bool:
+    """Check whether a key that has no value (``None``) would be read as another one where it is left out."""
+    return key.default is not None or key.metadata.get("before", MISSING) not in (MISSING, None)
 
 
 def without_effect(chosen: Settings) -> Iterator[str]:
@@ -101,6 +116,8 @@ def types_of(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
+#: what a file has for no value, as TOML has no word for it
+NONE = "none"
 #: more than any setting is, and less than int64 holds
 LARGEST = 10**18
 
@@ -109,15 +126,25 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
     for part in value if isinstance(value, list | tuple) else (value,):
         if isinstance(part, int) and not -LARGEST <= part <= LARGEST:
             raise FedscopeError(f"{place} is a number of more than 18 digits; no setting takes one")
-    options = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
-    for option in options:
-        matched, converted = _match(value, option)
-        if matched:
-            return converted
+    options = _options(hint)
+    if found := _match_any(value, hint):
+        return found[0]
+    if isinstance(value, str) and value == NONE and type(None) in options:
+        return None
     # a word where one of several words is asked for
     choice = isinstance(value, str) and any(get_origin(option) is Literal for option in options)
     wrong = "is not a choice" if choice else "has the wrong type"
     raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_describe_hint, options))}")
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+
+
+def _match_any(value: Any, hint: Any) -> tuple[Any] | None:
+    """Return the value as the first of the types has it that takes it; None where none does."""
+    matches = (_match(value, option) for option in _options(hint))
+    return next(((converted,) for matched, converted in matches if matched), None)
 
 
 def _match(value: Any, hint: Any) -> tuple[bool, Any]:

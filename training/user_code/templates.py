@@ -18,6 +18,7 @@ class CLASS(ServerMethod):
     """w⁺ = w + v⁺ with v⁺ = β v + Σ_i p_i (θ_i − w), all [P]: the clients' mean update with momentum."""
 
     beta: float = setting(0.9, "β: how much of the last step is kept", least=0, below=1)
+    reads: ClassVar = "columns"  # each parameter of w⁺ depends on that parameter alone
     limits: ClassVar = {"fma": {"beta": 0.0}}  # with these settings it is that method, which the check compares
 
     def init(self, w):

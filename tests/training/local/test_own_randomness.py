@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +17,18 @@ from torch import Tensor, nn
 import fedscope
 from fedscope.checkpoints import FedscopeWarning
 from fedscope.evaluation.samples import Samples
+from fedscope.methods import (
+    ClientMethod,
+    Cohort,
+    LocalTask,
+    LocalUpdate,
+    Served,
+    ServerMethod,
+    State,
+    Weights,
+    local_sgd,
+    mean_update,
+)
 from fedscope.training.local.own_randomness import draws_by_itself
 
 
@@ -79,3 +94,93 @@ def test_the_user_and_the_run_are_told(kind: type[nn.Module], expected: bool, tm
         )
     info = json.loads((run.path / "run.json").read_text(encoding="utf-8"))
     assert info.get("own_draws", False) is expected
+
+
+class Noise(ClientMethod):
+    """Noise of each gradient."""
+
+    def noise(self, g: Tensor, task: LocalTask) -> Tensor:
+        return torch.randn_like(g)
+
+    def train(self, task: LocalTask) -> LocalUpdate:
+        return local_sgd(task, self, correct=lambda w, g: g.add_(self.noise(g, task), alpha=0.01))
+
+
+class SeededNoise(Noise):
+    """As the sentence says, of NumPy's."""
+
+    def noise(self, g: Tensor, task: LocalTask) -> Tensor:
+        draw = np.random.default_rng((task.seed, task.round, task.client))
+        return torch.as_tensor(draw.normal(size=tuple(g.shape)), dtype=g.dtype)
+
+
+class TorchSeededNoise(Noise):
+    """A generator of torch's."""
+
+    def noise(self, g: Tensor, task: LocalTask) -> Tensor:
+        return torch.randn(g.shape, generator=torch.Generator().manual_seed(task.round), dtype=g.dtype)
+
+
+class NoisyServer(ServerMethod):
+    """Noise of the mean."""
+
+    def drawn(self, size: int, round: int) -> np.ndarray:
+        return np.random.normal(0, 0.01, size)  # noqa: NPY002
+
+    def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        moved = start.parameters + mean_update(start, clients) + self.drawn(start.layout.size, cohort.round)
+        return Served(moved.astype(start.layout.dtype))
+
+
+class PythonServer(NoisyServer):
+    def drawn(self, size: int, round: int) -> np.ndarray:
+        return np.full(size, 0.01 * random.random())
+
+
+class SeededServer(NoisyServer):
+    def drawn(self, size: int, round: int) -> np.ndarray:
+        return np.random.default_rng((7, round)).normal(0, 0.01, size)
+
+
+@pytest.mark.parametrize(
+    ("given", "stream"),
+    [
+        ({"client": Noise}, "torch"),
+        ({"server": NoisyServer}, "NumPy"),
+        ({"server": PythonServer}, "Python"),
+        ({"client": SeededNoise, "server": SeededServer}, ""),
+        ({"client": TorchSeededNoise}, ""),
+        ({"client": "scaffold", "server": "dare", "average": "ima", "model": Layered}, ""),
+        ({"client": Noise, "model": Functional}, ""),  # of which it is said already
+    ],
+)
+def test_methods_that_draw_from_a_shared_stream_are_told_of(given: Any, stream: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    data = draw.normal(size=(40, 64)).astype(np.float32), np.arange(40) % 10
+    how: dict[str, Any] = {"data": data, "rounds": 2, "clients": 4, "partition": "iid", "participation": 1.0}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FedscopeWarning)
+        fedscope.train(out=tmp_path / "run", **how, **given)
+    said = {str(one.message) for one in told if "'s own stream, so the numbers of the run" in str(one.message)}
+    assert len(said) == bool(stream)
+    assert all(re.search(rf":\w+ draws random numbers from {stream}'s own stream", one) for one in said)
+
+
+def test_a_file_that_seeds_the_shared_streams_is_not_told_about(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "seeds_itself.py").write_text(
+        "import numpy as np\n"
+        "from fedscope.methods import Served, ServerMethod, mean_update\n\n\n"
+        "class Own(ServerMethod):\n"
+        "    def step(self, state, start, clients, cohort):\n"
+        "        np.random." + "seed(cohort.round)\n"  # in parts: this file seeds nothing
+        "        noise = np.random.normal(0, 0.01, start.layout.size)\n"
+        "        moved = start.parameters + mean_update(start, clients) + noise\n"
+        "        return Served(moved.astype(start.layout.dtype))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from importlib import import_module
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FedscopeWarning)
+        fedscope.train(out=tmp_path / "run", rounds=2, clients=2, server=import_module("seeds_itself").Own, epochs=1)
+    assert not [one for one in told if "own stream" in str(one.message)]

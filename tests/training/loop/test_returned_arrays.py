@@ -108,6 +108,17 @@ SERVERS: list[tuple[Callable[[np.ndarray, int], Any], str]] = [
         lambda w, t: Served(w, p=np.ones(5)),
         r"returned p of shape \[5\] in round 1; return one finite weight for each of",
     ),
+    (
+        lambda w, t: Served(w, p=[0.5, 0.5]),  # type: ignore[arg-type]
+        r"returned p as a list in round 1; return one finite .*, in a NumPy",
+    ),
+    (lambda w, t: Served(w, p=np.array([0.5, np.nan])), r"returned p with NaN or infinity in round 1; return one fin"),
+    (lambda w, t: Served(w, p=np.array([1.5, -0.5])), r"returned p with -0\.5 in round 1; no weight is negative"),
+    (
+        lambda w, t: Served(w, p=np.array([1, 1])),
+        r"p of sum 2 in round 1, and .* have the sum 1; divide them by it, or",
+    ),
+    (lambda w, t: Served(w, p=np.zeros(2)), r"p of sum 0 in round 1, .* sum 1; give at least one client another weigh"),
     (lambda w, t: Served(w, [w]), r"step returned a list as its state; return a dictionary of arrays by name"),
     (
         lambda w, t: Served(w, {"past": [w]}),
@@ -130,6 +141,82 @@ SERVERS: list[tuple[Callable[[np.ndarray, int], Any], str]] = [
 def test_what_a_server_must_not_return(tmp_path: Path, made: Any, words: str) -> None:
     with pytest.raises(FedscopeError, match=words):
         train(SMALL, tmp_path / "run", server=served(made))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda n: n.astype(float) ** 0.5, r"FedX\.weights returned p of sum \S+ for 2 clients, .* divide them by it"),
+        (lambda n: [0.5, 0.5], r"weights returned p as a list for 2 clients"),
+        (
+            lambda n: np.ones(3) / 3,
+            r"weights returned p of shape \[3\] for 2 clients; return one finite weight for each",
+        ),
+        (lambda n: np.array([2.0, -1.0]), r"weights returned p with -1 for 2 clients; no weight is negative"),
+        (lambda n: n / 0.0, r"weights returned p with NaN or infinity for 2 clients"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+def test_weights_are_looked_at_before_anybody_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Any, words: str
+) -> None:
+    kind = served(lambda w, t: Served(w))
+    kind.weights = lambda self, samples: made(samples)  # type: ignore[method-assign, assignment, misc]
+    monkeypatch.setattr("fedscope.training.local.engine.Engine.train", None)
+    with pytest.raises(FedscopeError, match=words):
+        train(SMALL, tmp_path / "run", server=kind)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda n: (n / n.sum()).astype(np.float32),
+        lambda n: np.arange(len(n)) == 0,  # a single client's model
+        lambda n: np.sqrt(n) / np.sqrt(n).sum(),
+    ],
+)
+def test_weights_may_be_rounded_and_a_client_may_have_none(tmp_path: Path, made: Any) -> None:
+    kind = served(lambda w, t: Served(w, p=np.array([0.0, 1.0], np.float32)))
+    kind.weights = lambda self, samples: made(samples)  # type: ignore[method-assign, assignment, misc]
+    run = train(SMALL, tmp_path / "run", server=kind)
+    assert Run.open(run.path).round(2).weights.sum() == pytest.approx(1, abs=1e-6)  # of float32
+
+
+def correcting(correct: Callable[[torch.Tensor, torch.Tensor], Any], **flags: Any) -> type[ClientMethod]:
+    """A client method that corrects gradients so."""
+
+    @dataclass(frozen=True)
+    class FedX(ClientMethod):
+        def train(self, task: LocalTask) -> LocalUpdate:
+            return local_sgd(task, self, correct=correct)
+
+    for name, value in flags.items():
+        setattr(FedX, name, value)
+    return FedX
+
+
+@pytest.mark.parametrize("engine", ["threads", "cohort"])
+@pytest.mark.parametrize("correct", [lambda w, g: g + 0.1 * w, lambda w, g: (g + w).numpy()])
+def test_a_gradient_that_nobody_takes_is_refused(tmp_path: Path, engine: str, correct: Any) -> None:
+    given = {**SMALL, "run": {**SMALL["run"], "engine": engine, "participation": 1.0}}
+    words = r"the correct of .*FedX returned another gradient, which nobody takes; change g in place, as g\.add_"
+    with pytest.raises(FedscopeError, match=words):
+        train(given, tmp_path / "run", client=correcting(correct, vectorised=True))
+
+
+@pytest.mark.parametrize(
+    "correct",
+    [
+        lambda w, g: g.add_(w, alpha=0.1),
+        lambda w, g: g[..., :5].mul_(0.5),  # the head alone
+        lambda w, g: g.view(-1, 1).mul_(0.5),
+        lambda w, g: g.mul_(0.5).norm(),  # and what it was is told
+        lambda w, g: g.copy_(g + 0.1 * w),  # the remedy
+        lambda w, g: g.mul_(0.5) is None,
+    ],
+)
+def test_a_gradient_that_was_changed_in_place_may_be_returned(tmp_path: Path, correct: Any) -> None:
+    assert train(SMALL, tmp_path / "run", client=correcting(correct)).rounds == (1, 2)
 
 
 CLIENTS: list[tuple[Callable[[LocalUpdate, LocalTask], Any], str]] = [
@@ -395,6 +482,8 @@ def test_blocks_of_columns_are_looked_at_as_the_whole_is(tmp_path: Path, small: 
         rows[k] = row
     clients = Weights(layout, as_array(rows), {})
     good, bad = served(lambda w, t: Served(w, {"m": w}))(), served(lambda w, t: Served(w[:1], {"m": w}))()
+    for kind in (type(good), type(bad)):
+        kind.reads = "columns"
     whole = good.step({}, small.start, small.clients(), small.cohort())
     blocks = step_server(good, {}, small.start, clients, small.cohort(), numbers=30)
     assert whole.parameters.tobytes() == blocks.parameters.tobytes()

@@ -120,6 +120,8 @@ class SaysAlike(Mean):
 class Normalised(Mean):
     """Says that it reads columns, and divides by the length of the whole update."""
 
+    reads: ClassVar[Any] = "columns"
+
     def direction(self, start: Weights, clients: Weights, cohort: Cohort) -> np.ndarray:
         update = super().direction(start, clients, cohort)
         return update / max(np.linalg.norm(update), 1e-12)
@@ -127,7 +129,9 @@ class Normalised(Mean):
 
 @dataclass(frozen=True)
 class Copying(Mean):
-    """Copies the cohort in float64."""
+    """Says that it reads columns, and copies the cohort in float64."""
+
+    reads: ClassVar[Any] = "columns"
 
     def direction(self, start: Weights, clients: Weights, cohort: Cohort) -> np.ndarray:
         rows = clients.parameters.astype(np.float64)

@@ -38,7 +38,7 @@ class Fisher(ServerMethod):
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "rows"
 
     split: Literal["train", "test"] = setting("train", "split of the samples on which gradients are taken")
-    samples: int | None = setting(200, "number of its samples to use, drawn once", least=1)
+    samples: int | None = setting(200, "number of its samples to use, drawn once; none: all", least=1)
     labels: Literal["model", "data"] = setting("model", "labels of the gradients: the model's own, or the data's")
     floor: float = setting(1e-6, "ε, the least that a parameter counts", above=0)
 

@@ -43,7 +43,7 @@ class RegMean(ServerMethod):
     reads: ClassVar[Literal["columns", "layers", "rows"]] = "rows"
 
     split: Literal["train", "test"] = setting("train", "split of the samples whose inputs are taken")
-    samples: int | None = setting(1000, "number of its samples to use, drawn once", least=1)
+    samples: int | None = setting(1000, "number of its samples to use, drawn once; none: all", least=1)
     alpha: float = setting(0.9, "α: how much products of two different inputs count", least=0, most=1)
 
     @property
