@@ -328,7 +328,7 @@ def _another_source(
     """
     entry, own = next(iter(others.values())), found.source.sha256
     text = entry.get("text") or f"{kind}.py"
-    what, then, now = "", entry["sha256"], own or "unknown"
+    what, then, now = "", entry.get("sha256") or own, own or "unknown"
     if then == own:
         module = other_import(entry, found.source.sums)
         what, text = f" of {module}, which it imports,", text_name(text, module)
