@@ -187,7 +187,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shape = tuple(tensor.shape)
             name = self._names.get(id(tensor))
             make = self.atoms.fixed if name is None else self.atoms.factor
-            known = tensor, Value(shape, [make(size) for size in shape])
+            known = tensor, Value(shape, [make(size) for size in shape], computed=name is None)
             self._values[id(tensor)] = known
             if name is not None:
                 self._order[name] = known[1]
