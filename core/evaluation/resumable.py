@@ -224,7 +224,15 @@ def precision_errors(
         return [{} for _ in evaluator.parts]
     exact = Evaluator(module, evaluator.parts, compute=evaluator.compute.exact)
     measured = np.array([row for _, row, _ in exact.evaluate(loss.shape[1], form)])
-    return [{"precision_error": float(error)} for error in np.max(np.abs(measured.T - loss), axis=1)]
+    return [{"precision_error": _greatest_error(*both)} for both in zip(measured.T, loss, strict=True)]
+
+
+def _greatest_error(exact: np.ndarray, loss: np.ndarray) -> float:
+    """The greatest difference of losses [C], of models whose loss is finite in either."""
+    known = np.isfinite(exact) | np.isfinite(loss)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(exact[known] - loss[known])
+    return float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0)) if known.any() else float("nan")
 
 
 def fingerprint(
