@@ -69,12 +69,14 @@ def _refuse_other_function(module: nn.Module, x: Tensor, found: Specification) -
     moves = [random_permutation(group, draw) for group in found.groups]
     arrays = {name: values.detach().cpu().numpy() for name, values in module.state_dict().items()}
     arrays |= _told_apart(module, draw)
-    calls = []
-    for numbers in (arrays, Mover(found).arrays(arrays, moves)):
+
+    def called_with(numbers: dict[str, np.ndarray]) -> partial[Any]:
         own = {name: torch.from_numpy(one).to(x.device) for name, one in numbers.items() if name not in found.aliases}
-        calls.append(partial(call_with, module, own))
+        return partial(call_with, module, own)
+
+    before, after = called_with(arrays), called_with(Mover(found).arrays(arrays, moves))
     with computed_plainly(module):
-        others = count_others(*calls, [x], tolerance(module))
+        others = count_others(before, after, [x], tolerance(module))
     if others:
         raise FedscopeError(
             f"{type(module).__name__} answers otherwise when the units that seem exchangeable are permuted, so its "
