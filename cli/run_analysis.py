@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
 from ..analysis.runs import METRICS, has_grown, is_same_run
+from ..analysis.settings import is_same_setting
 from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.io.errors import list_few
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
@@ -335,7 +336,7 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
     if key == METRICS and kept is None:  # of an earlier version
         return True
     if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
-        return bool(kept == asked)
+        return is_same_setting(key, kept, asked)
     return same_answers(kept, asked)
 
 

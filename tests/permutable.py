@@ -94,6 +94,19 @@ class Fourier(nn.Module):
         return answer
 
 
+class Pool(nn.Module):
+    """Products of two layers' units, side by side in one dimension: each of four queries keeps all it looks at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.score, self.head = nn.Linear(5, 6), nn.Linear(5, 4), nn.Linear(24, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares = self.score(x).softmax(1).transpose(1, 2)
+        answer: Tensor = self.head((shares @ self.embed(x).relu()).flatten(1))
+        return answer
+
+
 def resnet18(name: str) -> Callable[[], nn.Module]:
     """The project's own, with either norm."""
 
@@ -115,6 +128,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "kernels": (kernels, IMAGE),
     "vit": (Vit, torch.randn(2, 1, 12, 12)),
     "attention": (PlainAttention, torch.randn(2, 7, 5)),
+    "pool": (Pool, torch.randn(2, 7, 5)),
     "tied": (Tied, torch.randint(11, (2, 5))),
     "resnet18": (resnet18("batch"), torch.randn(2, 3, 32, 32).contiguous(memory_format=torch.channels_last)),
     "resnet18_gn": (resnet18("group"), torch.randn(2, 3, 32, 32)),

@@ -71,6 +71,8 @@ class Execution:
         """
         question = {key: value for key, value in settings.items() if key not in loose}
         seals: dict[str, str] = {}
+        if question.get("precision") == "float64":  # which earlier versions called so, and went on from
+            question["precision"] = "float32"
         if "rounds" in loose and "run" in question:
             question["run"], seals = split_seals(question["run"])
         return ResumeStore(self.keep, {**question, "versions": versions()}, made_of=seals)

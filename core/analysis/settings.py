@@ -64,6 +64,16 @@ class EvaluationSettings(TypedDict, total=False):
     code_changed: bool
 
 
+def is_same_setting(name: str, kept: Any, asked: Any) -> bool:
+    """Tell whether a result's setting is what is asked for. The precision of networks in float64 is told by their
+    parameters; earlier versions called it by what was asked for.
+
+    >>> is_same_setting("precision", "float32", "float64"), is_same_setting("precision", "bf16", "float32")
+    (True, False)
+    """
+    return bool(kept == asked) or (name == "precision" and "float64" in (kept, asked))
+
+
 @dataclass(frozen=True)
 class EvaluationConfig:
     """The same, each with its value; see :class:`EvaluationSettings`."""

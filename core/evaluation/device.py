@@ -11,12 +11,14 @@ from itertools import count as numbers
 from threading import Event, Lock, local
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..checkpoints import FedscopeError
+from ..checkpoints import FedscopeError, Layout
 from ..distributed.cores import cores
 from .accelerators import resolve_devices
 from .float32_products import float32_products
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..distributed.scheduler import WorkerPool
 
 PRECISIONS = ("float32", "tf32", "bf16")
@@ -135,6 +137,18 @@ class Compute:
 
 #: every core in float32: what functions take where nothing else is said
 CPU = Compute()
+
+
+def precision_of(module: nn.Module | Layout, asked: str) -> str:
+    """Return the precision in which a module, or one of this layout, computes: ``float64`` where its parameters are,
+    whatever was asked for, because no lower one is taken for those.
+
+    >>> from torch import nn
+    >>> precision_of(nn.Linear(2, 2), "float32"), precision_of(nn.Linear(2, 2).double(), "float32")
+    ('float32', 'float64')
+    """
+    layout = module if isinstance(module, Layout) else Layout.of(module)
+    return "float64" if layout.dtype == "float64" else asked
 
 
 @contextmanager

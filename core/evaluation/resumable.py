@@ -22,6 +22,7 @@ from ..checkpoints.io.warn_user import warn_user
 from ..results.base import versions
 from ..results.resume import ResumeStore, stored_fingerprint
 from .calibration_batches import batches_settings
+from .device import precision_of
 from .evaluator import Evaluator, Together
 from .model_replica import Replica
 from .normalization import Normalization
@@ -197,11 +198,11 @@ def provenance_of(
         "data_sha256": samples.sha256,
         "split": samples.split,
         "samples": len(samples),
-        "precision": evaluator.compute.precision,
         "device": evaluator.compute.name,
         "versions": versions(),
         **task_of(samples),
         **dict(given or {}),
+        "precision": precision_of(evaluator.layout, evaluator.compute.precision),
     }
 
 
@@ -216,15 +217,24 @@ def task_of(samples: Samples) -> dict[str, Any]:
 def precision_errors(
     module: nn.Module, evaluator: Evaluator, form: Callable[[int, Replica], None], loss: np.ndarray
 ) -> list[dict[str, float]]:
-    """Bound how far losses [S, C] measured with less than float32 are from float32's: entries of ``attrs``.
+    """Bound how far losses [S, C] measured with less than float32 are from float32's: entries of ``attrs``, none of a
+    module in float64.
 
     ``form(i, replica)`` writes the i-th of the C models.
     """
-    if evaluator.compute.precision == "float32":
+    if precision_of(module, evaluator.compute.precision) in ("float32", "float64"):
         return [{} for _ in evaluator.parts]
     exact = Evaluator(module, evaluator.parts, compute=evaluator.compute.exact)
     measured = np.array([row for _, row, _ in exact.evaluate(loss.shape[1], form)])
-    return [{"precision_error": float(error)} for error in np.max(np.abs(measured.T - loss), axis=1)]
+    return [{"precision_error": _greatest_error(*both)} for both in zip(measured.T, loss, strict=True)]
+
+
+def _greatest_error(exact: np.ndarray, loss: np.ndarray) -> float:
+    """The greatest difference of losses [C], of models whose loss is finite in either."""
+    known = np.isfinite(exact) | np.isfinite(loss)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(exact[known] - loss[known])
+    return float(np.max(np.where(np.isnan(off), np.inf, off), initial=0.0)) if known.any() else float("nan")
 
 
 def fingerprint(

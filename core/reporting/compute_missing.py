@@ -10,6 +10,7 @@ from typing import Any
 
 from ..analysis.analysis import PreparedAnalysis, Step
 from ..analysis.execution import Execution, Report
+from ..analysis.settings import is_same_setting
 from ..checkpoints import FedscopeError, Run
 from ..results import lock_result
 from .discover import find_results
@@ -86,7 +87,7 @@ def _read_back(part: Step[Any], base: Path, mains: Sequence[Path], before: Seque
         return None
     found = [part.kind.load(f"{base}{end}") for end in part.ends]
     for main, result, settings in zip(mains, found, part.settings, strict=True):
-        if any(result.attrs.get(name) != value for name, value in settings.items()):
+        if not all(is_same_setting(name, result.attrs.get(name), value) for name, value in settings.items()):
             raise FedscopeError(
                 f"{main} holds another result of the same name; move it to another folder, or remove it"
             )

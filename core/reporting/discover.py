@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def _of_kind(
 
 def _closure(decomposition: Result) -> float:
     errors = [abs(row.get("closure_error") or 0.0) for row in decomposition.numbers()["rounds"]]
-    return max(errors, default=0.0)
+    return max((error for error in errors if not isnan(error)), default=0.0)
 
 
 def is_of(run: Run, attrs: Mapping[str, Any], unless_said: bool = True) -> bool:

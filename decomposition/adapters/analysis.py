@@ -13,6 +13,7 @@ from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_id
 from ...checkpoints import FedscopeError, Run, recorded_matrix
 from ...checkpoints.models.adapters import factors_in, settings_of_run
 from ...checkpoints.models.products import Adapters, odd_one, unclear_factors
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for, name_of
 from .means import RoundMeans
 from .recorded_adapters import about_products, adapters_of_run, warn_of_products
@@ -69,7 +70,7 @@ def adapters(
                 **given_settings([opened], source, module=module),
                 **describe_samples(samples, source.seed if source.limit else None),
                 "device": source.compute.name,
-                "precision": source.precision,
+                "precision": precision_of(module, source.precision),
             }
 
         def task(number: int) -> WorkUnit[RoundMeans]:

@@ -12,11 +12,17 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Weights, nearest
 from ...checkpoints.io.errors import list_few
 from ...evaluation.device import Compute
+from ...evaluation.layered_replica import replica_for
 from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import Replica
+from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import Sequences
+from ...evaluation.taken_logits import logits_in, logits_of
 from ...evaluation.tasks import Task
 from .result import OUTPUT
+
+#: samples with which layers show what they return
+FEW = 4
 
 
 def refuse_unknown(module: nn.Module, layers: Sequence[str]) -> None:
@@ -35,6 +41,29 @@ def refuse_unknown(module: nn.Module, layers: Sequence[str]) -> None:
             )
         if layers.count(layer) > 1:
             raise FedscopeError(f"layer {layer} is given {layers.count(layer)} times; name each layer once")
+
+
+def taken_in(module: nn.Module, samples: Samples, weights: Weights, layers: Sequence[str]) -> dict[str, str]:
+    """Say of layers that return no tensor what of it is taken, by their names; of other layers nothing.
+
+    Of an ``nn.LSTM``, attention and most blocks of transformers that is the first of a tuple.
+    """
+    said: dict[str, str] = {}
+
+    def note(layer: str, _: nn.Module, __: Any, output: Any) -> None:
+        if not isinstance(output, Tensor) and (words := logits_in(output)[1]):
+            said[layer] = f"layer {layer} returns no tensor: {words}"
+
+    try:
+        replica = replica_for(module, samples.x[:1])
+        for layer in layers:
+            if layer != OUTPUT:
+                replica.module.get_submodule(layer).register_forward_hook(partial(note, layer))
+        replica.load(weights.parameters, weights.buffers)
+        replica.logits(replica.prepare(samples.x[:FEW]))
+    except Exception:  # which measuring it says
+        return {}
+    return said
 
 
 class Activations:
@@ -58,7 +87,8 @@ class Activations:
                 self._replica.module.get_submodule(layer).register_forward_hook(partial(self._record, layer))
 
     def of(self, model: Weights, x: Tensor, y: Tensor) -> dict[str, list[Tensor]]:
-        """Each layer's outputs for the inputs ``x`` [n, ...], flattened to [n, d] and cut along n.
+        """Each layer's outputs for the inputs ``x`` [n, ...], flattened to [n, d] and cut along n; of outputs that are
+        no tensor what :func:`taken_in` says.
 
         Args:
             y: targets [n, ...], which say what positions of a sequence count.
@@ -101,8 +131,9 @@ class Activations:
         return outputs.reshape(len(outputs), -1)
 
     def _record(self, layer: str, _: nn.Module, __: Any, output: Any) -> None:
+        taken = logits_of(output)
         # a copy: what follows may work in place, as nn.ReLU(inplace=True) does
-        copy = output.clone(memory_format=torch.contiguous_format) if isinstance(output, Tensor) else output
+        copy = taken.clone(memory_format=torch.contiguous_format) if isinstance(taken, Tensor) else taken
         self._seen[layer].append(copy)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import nan
@@ -15,6 +15,7 @@ from ...analysis.runs import Rounds, identity, open_runs, recorded_pair, rounds_
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.files import is_model_folder
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.layer_words import is_pattern, modules_named
@@ -131,6 +132,20 @@ class SimilaritySettings:
         batches = len(minibatches(count, batch, seed, self.estimator))
         return {**posed.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
 
+    def by_layer(self, settings: dict[str, Any], taken: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Return the provenance of a result a layer, with what is taken of outputs that are no tensor."""
+        said = {layer: {"features": taken[layer]} if layer in taken else {} for layer in self.layers}
+        return [{**settings, "layer": layer, **said[layer]} for layer in self.layers]
+
+    def taken(self, posed: ResolvedModels) -> dict[str, str]:
+        """Say what is taken of layers' outputs that are no tensor, by layer."""
+        from .activations import taken_in
+
+        found = taken_in(posed.module, posed.samples, posed.models[0].weights, self.layers)
+        for words in found.values():
+            warn_user(words)
+        return found
+
     def of(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Return the settings as arguments."""
         return (
@@ -167,12 +182,19 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
             together=False,
         )
 
+    @cache
+    def taken() -> dict[str, str]:
+        return asked.taken(posed())
+
     layers = layer_ends(asked.layers)
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
 
     def part(run: Run, own: list[int], said: list[str], ends: tuple[str, ...]) -> Step[ClientCKA]:
         return Step(
-            ClientCKA, lambda: _ready(run, own, said, posed(), asked), ends, bring_up=partial(_with_errors, run)
+            ClientCKA,
+            lambda: _ready(run, own, said, posed(), asked, taken()),
+            ends,
+            bring_up=partial(_with_errors, run),
         )
 
     def join(results: list[ClientCKA]) -> Similarity:
@@ -185,9 +207,18 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
 
 
 def _ready(
-    run: Run, numbers: Sequence[int], notes: Sequence[str], posed: ResolvedModels, asked: SimilaritySettings
+    run: Run,
+    numbers: Sequence[int],
+    notes: Sequence[str],
+    posed: ResolvedModels,
+    asked: SimilaritySettings,
+    taken: Mapping[str, str],
 ) -> PreparedStep[ClientCKA]:
-    """One run's results, one a layer, which keep what was left out of them."""
+    """One run's results, one a layer, which keep what was left out of them.
+
+    Args:
+        taken: of outputs that are no tensor, by layer.
+    """
     read_as(posed.module, run)
     settings = {**asked.settings(posed), "run": [identity(run, numbers)], "rounds": list(numbers)}
     settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
@@ -224,7 +255,7 @@ def _ready(
             for layer, own in zip(by_layer, attrs, strict=True)
         ]
 
-    return PreparedStep([{**settings, "layer": layer} for layer in asked.layers], compute)
+    return PreparedStep(asked.by_layer(settings, taken), compute)
 
 
 def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> PreparedAnalysis[Similarity]:
@@ -250,7 +281,7 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Prepare
                 how = {**asked.of(settings), "progress": report, "provenance": attrs}
                 return model_similarity(posed.module, posed.samples, posed.models, **how)
 
-        return PreparedStep([{**settings, "layer": layer} for layer in asked.layers], compute)
+        return PreparedStep(asked.by_layer(settings, asked.taken(posed)), compute)
 
     ends = tuple(layer_ends(asked.layers))
 

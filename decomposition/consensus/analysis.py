@@ -10,6 +10,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identities, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import Run
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -69,7 +70,7 @@ def consensus(
             **given_settings(opened, source, said_of_means(opened), module=modules[opened[0].name]),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
-            "precision": source.precision,
+            "precision": precision_of(modules[opened[0].name], source.precision),
             **about_products(next(iter(adapters.values()), None)),
             **({"adapter_runs": list(adapters)} if 0 < len(adapters) < len(opened) else {}),
             # said, so that a stored result of an earlier version is not taken for this one

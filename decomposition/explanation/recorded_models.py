@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, isnan, nan
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -66,9 +66,14 @@ def better_than_clients(evidence: Evidence) -> Judgement | None:
 def _against_words(one: ModelComparison) -> str:
     losses, errors = [other.loss for other in one.others], [100 * other.error for other in one.others]
     return (
-        f"cross-entropy {one.loss:.3g} (its clients' {min(losses):.3g} at best, {fmean(losses):.3g} on average) and "
-        f"error {100 * one.error:.3g} % ({min(errors):.3g} %, {fmean(errors):.3g} %) in round {one.round}"
+        f"cross-entropy {one.loss:.3g} (its clients' {_least(losses):.3g} at best, {fmean(losses):.3g} on average) and "
+        f"error {100 * one.error:.3g} % ({_least(errors):.3g} %, {fmean(errors):.3g} %) in round {one.round}"
     )
+
+
+def _least(values: Sequence[float]) -> float:
+    """The least of the numbers among values; NaN where there is none."""
+    return min((value for value in values if not isnan(value)), default=nan)
 
 
 def gap(one: ModelComparison, other: Against, what: str) -> Reading:

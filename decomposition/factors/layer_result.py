@@ -146,7 +146,8 @@ def _sentence(run: RunLayerFactors) -> str:
     *parts, whole = last.cells
     which = "" if run.model == "global" else f", {run.model}"
     apart, loss = (whole.row(name).value or 0.0 for name in ("ensemble_loss", "fma_loss"))
-    closure = max((cell.row("closure_error").value or 0.0) for cell in last.cells)
+    closures = [cell.row("closure_error").value or 0.0 for cell in last.cells]
+    closure = max((value for value in closures if not np.isnan(value)), default=np.nan)
     together = (
         f"all layers together {_locality(whole)}: from loss {apart:.3g} of averaged outputs to {loss:.3g} of averaged "
         f"weights (closes to {closure:.0e})"

@@ -24,6 +24,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import Selection, selections_of
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     asked_task,
     averaged_statistics,
@@ -164,7 +165,11 @@ class DecompositionRequest:
                     parts.append(RunLayerFactors(group.name, model, rounds))
                 elif rounds:
                     parts.append(RunFactors(group.name, model, rounds, error_curves(*group.runs)))
-        attrs = {**attrs, **averaged_statistics(self.runs, *statistics)}
+        attrs = {
+            **attrs,
+            "precision": precision_of(modules[0], self.source.precision),
+            **averaged_statistics(self.runs, *statistics),
+        }
         if self.layers is not None:
             return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)

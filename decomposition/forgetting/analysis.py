@@ -10,6 +10,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     common_samples,
     dataset_of,
@@ -61,7 +62,7 @@ def forgetting(
             **given_settings([opened], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
-            "precision": source.precision,
+            "precision": precision_of(module, source.precision),
         }
 
         def task(number: int) -> WorkUnit[Answers]:

@@ -11,6 +11,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     common_samples,
     dataset_of,
@@ -78,7 +79,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
             "models": models_words(asked, personal),
             **(code_settings([(opened, personal)], source) if personal else {}),
             "device": source.compute.name,
-            "precision": source.precision,
+            "precision": precision_of(module, source.precision),
         }
 
         def task(number: int) -> WorkUnit[RoundMatrix]:

@@ -9,6 +9,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, larger_cohort, left_out, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, refuse_own_starts
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     averaged_statistics,
     common_samples,
@@ -66,7 +67,7 @@ def predictors(
             **given_settings([opened], source, said_of_means([opened]), module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
-            "precision": source.precision,
+            "precision": precision_of(module, source.precision),
             **about_products(adapters),
         }
 

@@ -11,6 +11,7 @@ from ...analysis.execution import Execution
 from ...analysis.runs import identity
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Run, Weights
+from ...evaluation.device import precision_of
 from ...landscape.alignment.step import align_weights, calibration_samples
 from ...training.inputs.samples import (
     averaged_statistics,
@@ -82,7 +83,7 @@ class ReaggregationRequest:
             **given_settings([self.run], self.source, module=module),
             **describe_samples(samples, self.source.seed if self.source.limit else None),
             "device": self.source.compute.name,
-            "precision": self.source.precision,
+            "precision": precision_of(module, self.source.precision),
         }
         return settings, partial(self._answer, samples, EvaluationData(module, dataset, self.source.compute))
 

@@ -14,6 +14,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import identities
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Round, Run, Weights
+from ...evaluation.device import precision_of
 from ...landscape.alignment.step import align_weights, calibration_samples
 from ...training.inputs.data_of import RunData, SampleSet, describe_sets, read_sets
 from ...training.inputs.samples import (
@@ -93,7 +94,7 @@ class SubsetsRequest:
             **given_settings(self.runs, self.source, module=module),
             **material.about,
             "device": self.source.compute.name,
-            "precision": self.source.precision,
+            "precision": precision_of(module, self.source.precision),
         }
         return settings, partial(self._answer, material, settings)
 

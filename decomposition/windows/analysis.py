@@ -10,6 +10,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .checkpoint_result import CheckpointWindows
 from .over_checkpoints import folder_in, windows_of_checkpoints
@@ -129,7 +130,7 @@ def wima(
             **given_settings(opened, source, module=modules[0]),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
-            "precision": source.precision,
+            "precision": precision_of(modules[0], source.precision),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> WindowMeans:

@@ -17,6 +17,7 @@ from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, record
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import about_adapters
 from ...checkpoints.recorder.file_order import refuse_recorded_order
+from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     averaged_buffers,
     averaged_statistics,
@@ -75,7 +76,7 @@ def windows_of_checkpoints(
             **given_settings([run], source, module=module),
             **describe_samples(samples, source.seed if source.limit else None),
             "device": source.compute.name,
-            "precision": source.precision,
+            "precision": precision_of(module, source.precision),
         }
 
         def compute(attrs: dict[str, Any], work: Execution) -> CheckpointWindows:

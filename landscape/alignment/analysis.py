@@ -121,7 +121,8 @@ def align(
                 buffers = {one.name: [w.buffers[one.name] for w in weights] for one in layout.buffers}
                 warn_of_averaged(buffers, layout.names)
                 plain, better = (layout.flatten(mean_of([w.arrays() for w in some])) for some in (weights, aligned))
-                repaired = aligner.repaired(aligned)
+                repaired, left = aligner.repaired(aligned)
+                attrs |= {"unrepaired": list(left)} if left else {}
                 averages = measure_means(
                     first.module,
                     first.samples,

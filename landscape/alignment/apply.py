@@ -81,17 +81,13 @@ class Mover:
         for kernel in (True, False):
             for at in sorted({dim for _, _, dim, _, rows in places if (rows is not None) == kernel}):
                 mine = [one for one in places if one[2] == at and (one[4] is not None) == kernel]
+                mine.sort(key=lambda one: one[1] is None)
                 if kernel:
                     values = self._by_rows(values, at, mine, permutations)
                     continue
                 order = np.arange(values.shape[at])
-                for inside in (True, False):
-                    source = order.copy()
-                    for g, inner, _, index, _ in mine:
-                        if (inner is not None) != inside:
-                            continue
-                        moves = permutations[g].outer if inner is None else permutations[g].inner[inner[0]][inner[1]]
-                        order[index] = source[index[moves]]
+                for place in mine:
+                    order = _reordered(order, place, permutations)
                 if not np.array_equal(order, np.arange(len(order))):
                     values = values.take(order, at)
         return values
@@ -101,13 +97,21 @@ class Mover:
     ) -> np.ndarray:
         """The second dimension of a grouped kernel, other in each group of rows."""
         made = values.copy()
-        for g, inner, _, index, rows in places:
-            moves = permutations[g].outer if inner is None else permutations[g].inner[inner[0]][inner[1]]
-            order = np.arange(values.shape[dim])
-            order[index] = order[index[moves]]
-            made[rows] = values[rows].take(order, dim)
+        for place in places:
+            rows = place[4]
+            made[rows] = made[rows].take(_reordered(np.arange(values.shape[dim]), place, permutations), dim)
         return made
 
     def arrays(self, arrays: Mapping[str, np.ndarray], permutations: Sequence[Permutation]) -> dict[str, np.ndarray]:
         """Return all tensors of a network with its units permuted."""
         return {name: self.tensor(name, np.asarray(values), permutations) for name, values in arrays.items()}
+
+
+def _reordered(order: np.ndarray, place: _Moves, permutations: Sequence[Permutation]) -> np.ndarray:
+    """Return where the entries of a dimension come from once a group's units have moved, too: those of several groups
+    may be the same entries, as of a product of two layers' units."""
+    g, inner, _, index, _ = place
+    moves = permutations[g].outer if inner is None else permutations[g].inner[inner[0]][inner[1]]
+    made = order.copy()
+    made[index] = order[index[moves]]
+    return made

@@ -71,6 +71,7 @@ class Specification:
         aliases: tensors that are held under another name, too, by it (tied weights).
         taps: the numbers of the operations whose results show the units, with the dimension of each group.
         calls: how many operations might show units.
+        unmet: parameters that nothing was computed with.
     """
 
     groups: tuple[Group, ...]
@@ -79,6 +80,7 @@ class Specification:
     aliases: Mapping[str, str]
     taps: tuple[Tap, ...] = ()
     calls: int = 0
+    unmet: tuple[str, ...] = ()
 
     @property
     def units(self) -> int:

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ...checkpoints import FedscopeError
 from .apply import Mover, Permutation, identity
 from .groups import Group, Place, Specification
+from .same_answers import OTHERWISE, unmet_words
 from .tracing import TAPPED, computed_plainly, operation_of
 
 #: passes over all groups at most; matching mostly ends after five
@@ -216,9 +217,11 @@ def match_activations(
             with computed_plainly(module), _Tapping(sums.calls, answers.__setitem__) as tapping:
                 module(x)
             if tapping.call != specification.calls:
+                why = unmet_words(specification)
+                remedy = f": {why}; {OTHERWISE}" if why else "; match by weights"
                 raise FedscopeError(
                     f"{type(module).__name__} computes {specification.calls} products and norms of its first samples, "
-                    f"but {tapping.call} of others, so what its units answer cannot be compared; match by weights"
+                    f"but {tapping.call} of others, so what its units answer cannot be compared{remedy}"
                 )
             found.append(answers)
         for call, first in found[0].items():

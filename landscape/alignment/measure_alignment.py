@@ -21,11 +21,14 @@ from .apply import Mover, Permutation
 from .groups import Specification
 from .repair import measure, repair
 from .result import AverageRow, MovedRow, labels_of_means
+from .same_answers import refuse_other_answers
 from .several import align_arrays, arrays_of, loaded, mean_of
 from .tracing import specification_of
 
 #: samples at a time; of which BatchNorm's statistics are measured at least, because one has no variance
 BATCH, FEWEST = 500, 2
+#: samples with which units are followed
+FOLLOWED = 2
 
 
 class Aligner:
@@ -40,7 +43,9 @@ class Aligner:
         self.replica = Replica(module, where_followed(module, compute))
         self.module, self.samples = self.replica.module, samples
         self.x: Tensor = self.replica.prepare(samples.x)[:]
-        self.specification: Specification = specification_of(self.module, self.x[: min(2, len(self.x))])
+        self._exact = self.replica.compute.exact
+        with self._exact.products():
+            self.specification: Specification = specification_of(self.module, self.x[:FOLLOWED])
 
     def batches(self) -> list[Tensor]:
         """The inputs, so many at a time."""
@@ -49,7 +54,11 @@ class Aligner:
     def align(
         self, models: Sequence[Weights], labels: Sequence[str], by: str, to: str
     ) -> tuple[list[Weights], list[MovedRow]]:
-        """Align models to the first: all of them, and how far they moved, which the first does not."""
+        """Align models to the first: all of them, and how far they moved, which the first does not.
+
+        Raises:
+            FedscopeError: a model that is not finite, or that answers otherwise with its units permuted.
+        """
         arrays, moves = self._matched(models, labels, by, to)
         rows = [
             MovedRow(label, group.name, group.units, move.moved)
@@ -81,17 +90,29 @@ class Aligner:
         for label, weights in zip(labels, models, strict=True):
             if not np.isfinite(weights.parameters).all():
                 raise FedscopeError(f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out")
-        return align_arrays(
+        arrays = [weights.arrays() for weights in models]
+        aligned, moves = align_arrays(
             self.specification,
-            [weights.arrays() for weights in models],
+            arrays,
             by=by,
             to=to,
             module=self.module,
             batches=self.batches() if by == "activations" else (),
         )
+        for label, own, made, move in zip(labels, arrays, aligned, moves, strict=True):
+            if any(one.moved for one in move):
+                self._refuse_other_answers(label, own, made)
+        return aligned, moves
 
-    def repaired(self, models: Sequence[Weights]) -> Weights:
-        """Return the mean of models with its activations brought back to the size of theirs."""
+    def _refuse_other_answers(self, label: str, own: Mapping[str, np.ndarray], made: Mapping[str, np.ndarray]) -> None:
+        """Refuse a model that answers otherwise in another order of its units."""
+        before, after = (loaded(self.module, one) for one in (own, made))
+        with self._exact.products():
+            refuse_other_answers(before, after, self.x, label, self.specification)
+
+    def repaired(self, models: Sequence[Weights]) -> tuple[Weights, tuple[str, ...]]:
+        """Return the mean of models with its activations brought back to the size of theirs, and the layers that stay
+        because not all of them are run by all models and the mean."""
         layout: Layout = models[0].layout
         if statistics_of(self.module) and len(self.x) < FEWEST:
             raise FedscopeError(
@@ -100,8 +121,8 @@ class Aligner:
             )
         average = loaded(self.module, mean_of([one.arrays() for one in models]))
         measured = [measure(loaded(self.module, one.arrays()), self.batches()) for one in models]
-        repair(average, measured, self.x, BATCH)
-        return layout.flatten(arrays_of(average, list(models[0].arrays())))
+        done = repair(average, measured, self.x, BATCH)
+        return layout.flatten(arrays_of(average, list(models[0].arrays()))), done.left
 
 
 def where_followed(module: nn.Module, compute: Compute) -> Compute:

@@ -24,11 +24,13 @@ class Value:
         shape: of it.
         axes: its dimensions.
         uniform: all its entries are alike.
+        computed: it is no parameter or buffer, but what was made of some.
     """
 
     shape: tuple[int, ...]
     axes: list[Axis]
     uniform: bool = False
+    computed: bool = True
 
 
 #: gives the values of results from atoms, arguments with values in the place of tensors, and the results' shapes
@@ -176,7 +178,7 @@ def contract(atoms: Atoms, first: Axis, second: Axis, batch: Sequence[Factor] = 
     atoms.tie(*sides)
 
 
-@rule("mm", "mv", "dot")
+@rule("mm", "mv", "dot", "vdot")
 def product(atoms: Atoms, args: Any, kwargs: Any, shapes: Any) -> list[list[Axis]]:
     """Products of matrices and vectors."""
     a, b = args[:2]
@@ -238,8 +240,9 @@ def convolution(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ..
 
 
 def by_group(atoms: Atoms, weight: Value, group: Axis) -> Axis:
-    """The second dimension of a grouped kernel, whose units may be permuted otherwise in each group."""
-    if weight.shape[1] == 1 or len(group) != 1 or group[0].over:
+    """The second dimension of a grouped kernel, whose units may be permuted otherwise in each group; of one that is
+    computed of others they are permuted alike, as these are."""
+    if weight.computed or weight.shape[1] == 1 or len(group) != 1 or group[0].over:
         return weight.axes[1]
     (lead,) = group
     lead = atoms.current(lead)
@@ -285,6 +288,14 @@ def layer_norm(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...
     own = Value(x.shape, loosened(atoms, x, *range(-last, 0)))
     axes = elementwise(atoms, [own, *values_in(args[2:4])], {}, shapes[:1])[0]
     return [axes] + [[atoms.fixed(size) for size in shape] for shape in shapes[1:]]
+
+
+@rule("_weight_norm_interface")
+def weight_norm(atoms: Atoms, args: Any, kwargs: Any, shapes: list[tuple[int, ...]]) -> list[list[Axis]]:
+    """Directions v, lengths g of one dimension: g v / ‖v‖, over the other dimensions."""
+    (axes,) = elementwise(atoms, args[:2], {}, shapes[:1])
+    norms = [axis if size > 1 else [] for axis, size in zip(axes, shapes[1], strict=True)]
+    return [axes, norms]
 
 
 # --- sums over dimensions and windows ---

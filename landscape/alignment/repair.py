@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,51 +31,81 @@ def is_turned(layer: nn.Module) -> bool:
     return weight.shape[1] == getattr(layer, "nf", None)
 
 
-def repaired_layers(module: nn.Module) -> list[tuple[str, Any]]:
-    """Return the layers that are rescaled: linear and convolutional ones with a bias, but for those whose weights are
-    other layers' too; the last one answers, and stays.
+def weighted_layers(module: nn.Module) -> list[tuple[str, Any]]:
+    """Return the linear and convolutional layers.
 
-    >>> [name for name, _ in repaired_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)))]
+    >>> [name for name, _ in weighted_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)))]
+    ['0', '2']
+    """
+    kinds = nn.Linear | _ConvNd
+    return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, kinds) or is_turned(layer)]
+
+
+def rescalable_layers(module: nn.Module) -> dict[str, Any]:
+    """Return those of them that can be rescaled: with a bias, and no transposed kernel, but for those whose weights are
+    other layers' too.
+
+    >>> list(rescalable_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2, bias=False))))
     ['0']
     """
     shared: dict[int, int] = {}
     for layer in module.modules():
         for parameter in layer.parameters(recurse=False):
             shared[id(parameter)] = shared.get(id(parameter), 0) + 1
-    found = [
-        (name, layer)
-        for name, layer in module.named_modules()
-        if (isinstance(layer, nn.Linear | _ConvNd) or is_turned(layer))
-        and not isinstance(layer, _ConvTransposeNd)
-        and layer.bias is not None
-        and shared[id(layer.weight)] == 1
-    ]
-    return found[:-1]
+    return {
+        name: layer
+        for name, layer in weighted_layers(module)
+        if not isinstance(layer, _ConvTransposeNd) and layer.bias is not None and shared[id(layer.weight)] == 1
+    }
 
 
 def measure(module: nn.Module, batches: Sequence[Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Measure the mean and the standard deviation of each unit of the layers that are rescaled, over batches."""
+    """Measure the mean and the standard deviation of each unit of the layers that are rescaled, over batches.
+
+    Returns:
+        By layers that were run, in their order. The one that was run last answers, and is none of them.
+    """
     sums: dict[str, list[Tensor]] = {}
+    last, rescalable = "", rescalable_layers(module)
 
     def add(name: str, layer: nn.Module, out: Tensor) -> None:
+        nonlocal last
+        last = name
+        if name not in rescalable:
+            return
         x = _rows(layer, out).double()
         new = [x.sum(1), (x * x).sum(1), torch.full((), float(x.shape[1]), dtype=torch.float64, device=x.device)]
         held = sums.get(name)
         sums[name] = new if held is None else [a + b for a, b in zip(held, new, strict=True)]
 
     with ExitStack() as stack, torch.no_grad():
-        for name, layer in repaired_layers(module):
+        for name, layer in weighted_layers(module):
             handle = layer.register_forward_hook(lambda own, _, out, name=name: add(name, own, out))
             stack.callback(handle.remove)
         for x in batches:
             module(x)
+    sums.pop(last, None)
     return {
         name: (total / n, (squares / n - (total / n) ** 2).clamp(min=0).sqrt())
         for name, (total, squares, n) in sums.items()
+        if n > 0  # run, and with no samples
     }
 
 
-def repair(average: nn.Module, networks: Sequence[dict[str, tuple[Tensor, Tensor]]], x: Tensor, batch: int) -> int:
+@dataclass(frozen=True)
+class Repaired:
+    """What was done to an average.
+
+    Attributes:
+        layers: how many were rescaled, or whose statistics were measured anew.
+        left: layers that not every network runs, or that the average does not, and which stay.
+    """
+
+    layers: int
+    left: tuple[str, ...] = ()
+
+
+def repair(average: nn.Module, networks: Sequence[dict[str, tuple[Tensor, Tensor]]], x: Tensor, batch: int) -> Repaired:
     """Give each unit of an average the mean and standard deviation that it has in the networks, in place.
 
     Layers are taken in turn, each behind those that are rescaled already. BatchNorm's statistics are measured anew.
@@ -83,29 +114,37 @@ def repair(average: nn.Module, networks: Sequence[dict[str, tuple[Tensor, Tensor
         average: in evaluation mode.
         networks: of each, what :func:`measure` gave.
         x: the inputs; batch: how many at a time.
-
-    Returns:
-        How many layers were rescaled.
     """
     if statistics_of(average):
         re_estimate(average, x)
-        return len(statistics_of(average))
-    layers = dict(repaired_layers(average))
-    names = [name for name in networks[0] if name in layers]
-    for name in names:
-        layer = layers[name]
-        mean, std = measure(average, list(torch.split(x, batch)))[name]
-        wanted_mean = torch.stack([one[name][0] for one in networks]).mean(0)
-        wanted_std = torch.stack([one[name][1] for one in networks]).mean(0)
-        loud = std > QUIET * std.max().clamp(min=1e-30)
-        scale = torch.where(loud, wanted_std / std.clamp(min=1e-30), torch.ones_like(std))
-        with torch.no_grad():
-            weight = layer.weight
-            weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (0 if is_turned(layer) else weight.dim() - 1)))
-            bias = layer.bias
-            assert bias is not None
-            bias.copy_(((bias.double() - mean) * scale + wanted_mean).to(bias.dtype))
-    return len(names)
+        return Repaired(len(statistics_of(average)))
+    layers, batches = rescalable_layers(average), list(torch.split(x, batch))
+    # which layers are run may depend on the numbers, as of experts
+    known = {name: None for one in networks for name in one}
+    left = [name for name in known if not all(name in one for one in networks)]
+    done = 0
+    for name in known:
+        if name in left:
+            continue
+        own = measure(average, batches).get(name)
+        if own is None:
+            left.append(name)
+            continue
+        _rescale(layers[name], own, [one[name] for one in networks])
+        done += 1
+    return Repaired(done, tuple(left))
+
+
+def _rescale(layer: Any, own: tuple[Tensor, Tensor], networks: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Give a layer's units the mean and standard deviation that they have in the networks, instead of their own."""
+    mean, std = own
+    wanted_mean, wanted_std = (torch.stack([one[i] for one in networks]).mean(0) for i in (0, 1))
+    loud = std > QUIET * std.max().clamp(min=1e-30)
+    scale = torch.where(loud, wanted_std / std.clamp(min=1e-30), torch.ones_like(std))
+    with torch.no_grad():
+        weight, bias = layer.weight, layer.bias
+        weight.mul_(scale.to(weight.dtype).reshape(-1, *[1] * (0 if is_turned(layer) else weight.dim() - 1)))
+        bias.copy_(((bias.double() - mean) * scale + wanted_mean).to(bias.dtype))
 
 
 def _rows(layer: nn.Module, out: Tensor) -> Tensor:

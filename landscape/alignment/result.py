@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...checkpoints import FedscopeError, Weights, write_file
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.models.stored_models import RenamedModels, StoredModels
 from ...results import Serializable, Table, TableResult, columns_of
@@ -58,7 +59,8 @@ class Alignment(TableResult):
         moved: a row a model and layer, without the reference.
         averages: of given models: each of them, then the means; none of a run's clients.
         attrs: provenance; ``by`` and ``to`` are how units were matched, ``stopped`` the operations that could not be
-            followed, ``reference`` the model that stays.
+            followed, ``reference`` the model that stays, ``unrepaired`` the layers that not all networks run, which the
+            repaired mean has as the mean does.
         models: the aligned models by their labels, and last the repaired mean, as ``repaired`` if no model is called
             so; none where it was loaded.
     """
@@ -161,6 +163,8 @@ class Alignment(TableResult):
         if any(row.stderr is not None for row in self.averages):
             lines.append("  barrier: the loss less the models' mean loss, on the same samples (± 1.96 standard errors)")
         lines += [f"  units stay that {said} takes, which is not followed" for said in self.attrs.get("stopped", ())]
+        if left := self.attrs.get("unrepaired"):
+            lines.append(f"  not repaired: {list_few(left)}, which not every model and their mean run")
         if self.averages and self._is_bad():
             lines.append(
                 "  the repaired mean is still much worse than the models: their layers are narrow, or they differ"

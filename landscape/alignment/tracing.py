@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,10 +26,8 @@ from .atoms import Atoms, Axis
 from .collect import collect
 from .groups import Specification
 from .operations import RULES, Value, fix, is_fixed, values_in
+from .same_answers import count_others, fields_of, tolerance
 from .uniform import Uniform, is_uniform
-
-#: how far a network's answers may change when its units are permuted, as a share of their norm: rounding
-SAME = 1e-3
 
 #: operations in whose results units are compared: of layers with parameters, and the dimension of their units. Only
 #: these are numbered, as which others there are depends on who holds their tensors
@@ -48,7 +48,7 @@ def specification_of(module: nn.Module, x: Tensor) -> Specification:
     trace = Trace(module)
     with computed_plainly(module), trace, trace.layers():
         outputs = module(x)
-    tree_map(lambda one: trace.end(one) if isinstance(one, Tensor) else None, _plain(outputs))
+    tree_map(lambda one: trace.end(one) if isinstance(one, Tensor) else None, fields_of(outputs))
     found = collect(
         trace.atoms, trace.parameters(), trace.taps, trace.shapes, trace.aliases, trace.stopped, trace.calls
     )
@@ -56,7 +56,7 @@ def specification_of(module: nn.Module, x: Tensor) -> Specification:
         why = f"{found.stopped[0]} cannot be followed" if found.stopped else "no layer has units between two others"
         raise FedscopeError(f"no units of {type(module).__name__} can be permuted: {why}; align other models")
     _refuse_other_function(module, x, found)
-    return found
+    return replace(found, unmet=trace.unmet())
 
 
 def _refuse_other_function(module: nn.Module, x: Tensor, found: Specification) -> None:
@@ -68,28 +68,36 @@ def _refuse_other_function(module: nn.Module, x: Tensor, found: Specification) -
     draw = np.random.default_rng(0)
     moves = [random_permutation(group, draw) for group in found.groups]
     arrays = {name: values.detach().cpu().numpy() for name, values in module.state_dict().items()}
-    moved = {name: torch.from_numpy(values).to(x.device) for name, values in Mover(found).arrays(arrays, moves).items()}
+    arrays |= _told_apart(module, draw)
+
+    def called_with(numbers: dict[str, np.ndarray]) -> partial[Any]:
+        own = {name: torch.from_numpy(one).to(x.device) for name, one in numbers.items() if name not in found.aliases}
+        return partial(call_with, module, own)
+
+    before, after = called_with(arrays), called_with(Mover(found).arrays(arrays, moves))
     with computed_plainly(module):
-        own = {name: values for name, values in moved.items() if name not in found.aliases}
-        before, after = (_first(one).double() for one in (module(x), call_with(module, own, x)))
-    if float((before - after).norm()) > SAME * float(before.norm()):
+        others = count_others(before, after, [x], tolerance(module))
+    if others:
         raise FedscopeError(
             f"{type(module).__name__} answers otherwise when the units that seem exchangeable are permuted, so its "
             "layers cannot be aligned; it may compute by the values of its weights"
         )
 
 
-def _first(outputs: Any) -> Tensor:
-    """The first tensor of outputs."""
-    while not isinstance(outputs, Tensor):
-        outputs = _plain(outputs)
-        outputs = next(iter(outputs.values() if isinstance(outputs, dict) else outputs))
-    return outputs
+def _told_apart(module: nn.Module, draw: np.random.Generator) -> dict[str, np.ndarray]:
+    """Return the parameters whose entries are all alike with others: a layer of zeros, as many a head before its
+    training, answers the same whatever comes in, and ones hide which of them was moved.
 
-
-def _plain(outputs: Any) -> Any:
-    """Outputs as a tree: of a class of its own its fields."""
-    return vars(outputs) if hasattr(outputs, "__dict__") and not isinstance(outputs, Tensor | dict) else outputs
+    What is added is above 0, as a scale or a width may have to be, and of the size of a new layer's weights.
+    """
+    made = {}
+    for name, one in module.named_parameters():
+        values = one.detach()
+        if values.is_floating_point() and (values.numel() == 1 or is_uniform(values)):
+            values = values.cpu().double()
+            more = draw.random(tuple(values.shape)) / max(1, values[:1].numel() if values.dim() > 1 else 1) ** 0.5
+            made[name] = (values + torch.from_numpy(np.asarray(more))).to(one.dtype).numpy()
+    return made
 
 
 @contextmanager
@@ -181,7 +189,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
             shape = tuple(tensor.shape)
             name = self._names.get(id(tensor))
             make = self.atoms.fixed if name is None else self.atoms.factor
-            known = tensor, Value(shape, [make(size) for size in shape])
+            known = tensor, Value(shape, [make(size) for size in shape], computed=name is None)
             self._values[id(tensor)] = known
             if name is not None:
                 self._order[name] = known[1]
@@ -197,6 +205,10 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def parameters(self) -> dict[str, Value]:
         """All parameters and buffers that were met, in order."""
         return self._order
+
+    def unmet(self) -> tuple[str, ...]:
+        """Return the names of all parameters that were not met."""
+        return tuple(name for name, _ in self.module.named_parameters() if name not in self._order)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Compute an operation, and follow the units of its arguments."""

@@ -276,7 +276,7 @@ class Sharpness(TableResult):
         return "\n".join([*sentences, *([about] if spread else []), *([self.frozen] if self.frozen else [])])
 
     def _by_layer(self, whole: Curvature) -> str:
-        """Say which layer is the sharpest, and which has most of the trace."""
+        """Say which layer is the sharpest, and which has the largest trace."""
         parts = [one for one in self.models if one.named == whole.named and one is not whole]
         said = []
         for name in ("eigenvalue_1", "worst_case") if whole.measure("trace") else ("worst_case", "ball_mean"):
@@ -301,7 +301,8 @@ class Sharpness(TableResult):
         if shares and trace is not None and trace.value:
             value, layer, count = max(shares)
             share = 100 * (count or 0) / (whole.parameters or 1)
-            said.append(f"most of the trace is in {layer}, {value:.3g} with {share:.3g} % of the parameters")
+            of_all = f"{value:.3g} of {trace.value:.3g} with {share:.3g} % of the parameters"
+            said.append(f"the largest trace is {layer}'s, {of_all}")
         return f"{whole.named}: {', '.join(said)}" if said else f"{whole.named}: no layer has a finite measure"
 
     def _distance(self, model: Curvature) -> str:

@@ -230,7 +230,7 @@ def ends_words(line: Line) -> str:
         at = [int(np.flatnonzero(line.beta == end)[0]) for end in (1.0, 0.0)]
         change = line.loss[:, at] - line.own_loss
         words = f"; {words}"
-        if change.any():
+        if (change := change[np.isfinite(change)]).any():
             words += f", which change the loss of the ends by {change.min():+.2g} to {change.max():+.2g}"
     if aligned := describe_alignment(line.attrs, line.ends[0][0]):
         words += f"; {aligned}"

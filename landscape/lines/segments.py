@@ -192,7 +192,7 @@ class _Segments:
         precise = precision_errors(
             module, self.evaluator, lambda i, r: self.form(ends_at[i], r), visits.loss[:, ends_at]
         )
-        worst = max(precise, key=_precision_error)
+        worst = max(precise, key=_precision_error)  # of data on which no loss is finite it is none
         where = [(pair, name) for pair in self.pairs for name in names or ("",)]
         return Line(
             pairs=tuple(f"{a.label} - {b.label}{name and f' on {name}'}" for (a, b), name in where),
@@ -215,4 +215,5 @@ class _Segments:
 
 
 def _precision_error(found: dict[str, float]) -> float:
-    return found.get("precision_error", 0.0)
+    error = found.get("precision_error", 0.0)
+    return -1.0 if np.isnan(error) else error

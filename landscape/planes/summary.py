@@ -70,7 +70,7 @@ def _models_words(plane: Plane) -> list[str]:
     """Describe the losses of the models that the plane was made from."""
     mean, anchors = plane.mean, plane.anchors
     if mean is not None:
-        best = min(anchors, key=lambda m: m.loss)
+        best = min(anchors, key=lambda m: (np.isnan(m.loss), m.loss))
         who = "three" if plane.span == "models" else f"{len(anchors)} clients"
         return [
             f"the mean has loss {mean.loss:.3g}{_error(' and error {}', mean)}, "

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 from torch import Tensor, nn
 
-from fedscope.checkpoints import FedscopeError, Layout, Model, Weights, stack
+import fedscope
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights, stack
 from fedscope.decomposition.cka.figure import draw_clients, scale_of
 from fedscope.decomposition.cka.hsic import cka, gram, hsic, jackknife, minibatches
 from fedscope.decomposition.cka.model_result import ModelCKA
@@ -340,14 +341,14 @@ class Odd(nn.Module):
         self.conv = nn.Conv2d(2, 3, 3)
         self.inplace = nn.ReLU(inplace=True)
         self.shared = nn.Tanh()
-        self.pair = Pair()
+        self.pair, self.named = Pair(), Named()
         self.turned = Turned()
         self.unused = nn.Linear(2, 2)
         self.head = nn.Linear(48, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.inplace(self.conv(x)).flatten(1)
-        h, _ = self.pair(self.shared(self.shared(h)))
+        h = self.named(self.pair(self.shared(self.shared(h)))[0])["one"]
         self.turned(h)
         result: Tensor = self.head(h)
         return result
@@ -356,6 +357,11 @@ class Odd(nn.Module):
 class Pair(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x, x
+
+
+class Named(nn.Module):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"one": x, "other": x}
 
 
 class Turned(nn.Module):
@@ -409,13 +415,62 @@ def test_a_layer_is_what_it_returned_though_the_next_one_works_in_place() -> Non
         ((), r"there is no layer to compare; give at least one, as output"),
         (("shared",), r"layer shared is 2 times run in one pass .*; give a layer that is run once"),
         (("unused",), r"layer unused is not run in one pass of the module"),
-        (("pair",), r"layer pair returns a value of type tuple, and features are a tensor \[n, ...\]; give a layer"),
+        (("named",), r"layer named returns a value of type dict, and features are a tensor \[n, ...\]; give a layer"),
         (("turned",), r"layer turned returns shape \[48, \d+\] for \d+ samples, and features are a row a sample"),
     ],
 )
 def test_layers_without_features_are_refused(layers: tuple[str, ...], message: str) -> None:
     with pytest.raises(FedscopeError, match=message):
         odd(*layers)
+
+
+class Recurrent(nn.Module):
+    """Layers that return a tuple, and are given as such."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.attention = nn.LSTM(6, 8, batch_first=True), nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.cells(x)[0]
+        answer: Tensor = self.head(self.attention(h, h, h)[0][:, -1])
+        return answer
+
+
+def recurrent() -> list[nn.Module]:
+    made = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        made.append(Recurrent().eval())
+    return made
+
+
+def test_of_a_tuple_the_first_is_taken_and_said() -> None:
+    nets, x = recurrent(), torch.randn(48, 5, 6)
+    data = x, torch.arange(48) % 3
+    with pytest.warns(FedscopeWarning) as told:
+        found = fedscope.cka(nets, data=data, layer=["cells", "attention", "head"], estimator="biased", batch=48)
+    said = [
+        f"layer {layer} returns no tensor: its outputs are a tuple of 2, of which the first is taken"
+        for layer in ("cells", "attention")
+    ]
+    assert [str(one.message) for one in told] == said
+    by_layer = {one.attrs["layer"]: one for one in found.parts.values()}
+    assert [one.attrs.get("features") for one in by_layer.values()] == [*said, None]
+    with torch.no_grad():
+        cells = [net.cells(x)[0] for net in nets]
+        attention = [net.attention(h, h, h)[0] for net, h in zip(nets, cells, strict=True)]
+    for layer, features in (("cells", cells), ("attention", attention)):
+        a, b = ((one.flatten(1) - one.flatten(1).mean(0)).double() for one in features)
+        expected = float((a.T @ b).square().sum() / ((a.T @ a).norm() * (b.T @ b).norm()))
+        assert by_layer[layer].cka[0, 1] == pytest.approx(expected, rel=1e-4)
+
+
+def test_tensors_of_layers_are_taken_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    data = torch.randn(40, 5, 6), torch.arange(40) % 3
+    assert "features" not in fedscope.cka(recurrent(), data=data, layer="head").attrs
+    assert not [one for one in recwarn if isinstance(one.message, FedscopeWarning)]
 
 
 def test_a_long_list_of_layers_is_shortened() -> None:

@@ -26,7 +26,7 @@ from fedscope.decomposition.explanation.error_against_bias import relate
 from fedscope.decomposition.explanation.explain import explain
 from fedscope.decomposition.explanation.intervals import Reading, above, magnitude, mean_of_clients, read, subtract
 from fedscope.decomposition.explanation.phases import Phase, last_early, phases, spread_rounds
-from fedscope.decomposition.explanation.recorded_models import gap
+from fedscope.decomposition.explanation.recorded_models import _against_words, gap
 from fedscope.decomposition.explanation.result import Explanation
 from fedscope.decomposition.explanation.single_factors import own_data, variance_of
 from fedscope.decomposition.explanation.statements import Evidence
@@ -1373,3 +1373,11 @@ def test_the_page_can_be_read_by_day_in_the_dark_and_in_print():
             low, high = sorted((luminance(one[ink]), behind))
             assert (high + 0.05) / (low + 0.05) > 4.5
     assert not re.search(r"[ {;]color: #(?!fff|000)", page), "a colour of text that is not of the sets"
+
+
+def test_a_client_whose_loss_is_no_number_is_not_the_best() -> None:
+    """Wherever it stands among them."""
+    clients = [Against(f"client {k}", loss, 0.1 + k / 10, 0.0, 0.0, 0.0, 0.0) for k, loss in enumerate((nan, 0.5, 0.7))]
+    for others in (clients, clients[::-1], clients[1:] + clients[:1]):
+        said = _against_words(ModelComparison(3, "average", 40, 0.4, 0.1, tuple(others)))
+        assert "its clients' 0.5 at best, nan on average" in said

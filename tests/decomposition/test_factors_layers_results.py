@@ -55,6 +55,16 @@ def test_a_sentence_names_the_layer_that_carries_the_locality() -> None:
     assert averaged.summary().startswith("run0, averaged, round 1: locality is carried most by blocks.3.conv, -0.3 wh")
 
 
+def test_a_closure_that_is_no_number_hides_none() -> None:
+    """Of a layer without which the model diverges there is none."""
+    (run,) = example(2).runs
+    first, *others = run.rounds[0].cells
+    lost = replace(first, rows=tuple(row(one.factor, np.nan) for one in first.rows))
+    for cells in ((lost, *others), (others[0], lost, *others[1:])):
+        made = replace(example(2), runs=(replace(run, rounds=(replace(run.rounds[0], cells=cells),)),))
+        assert "(closes to 2e-15)" in made.summary()
+
+
 def test_localities_that_are_not_finite_are_not_0() -> None:
     def of(*values: float) -> str:
         (run,) = example(len(values)).runs

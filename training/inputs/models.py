@@ -24,6 +24,7 @@ from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
 from ...checkpoints.runs.addresses import distinct_labels
 from ...evaluation.calibration_batches import batches_settings
+from ...evaluation.device import precision_of
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike, told_by
 from .behaviour import behaviour_settings, task_settings
 from .recorded_data import data_named, dataset_asked, refuse_other_splits
@@ -148,7 +149,7 @@ def resolve_models(
         **(behaviour_settings(module, samples, loaded[0].weights) if own else {"behaviour": None}),
         **describe_samples(samples, source.seed if source.limit else None),
         **({} if base is None else {"base": {"path": str(base), "sha256": base_digest(module, names)}}),
-        "precision": source.precision,
+        "precision": precision_of(module, source.precision),
         "device": source.compute.name,
         **({"models_read": read} if read else {}),
         **({} if dataset.means else {"standardised": False}),

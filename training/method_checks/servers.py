@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isnan
 
 import numpy as np
 
@@ -104,10 +105,11 @@ def _bound(step: Step, one: Served) -> float:
 
 
 def _worst_state(one: Served, other: Served) -> tuple[str, float]:
-    """The state that differs most, of those that have no axis of clients, and by what share of its norm."""
+    """The state that differs most, of those that have no axis of clients, and by what share of its norm; of
+    states that hold a NaN none is known."""
     found = {
         name: share(apart(value, other.state[name]), length(value))
         for name, value in one.state.items()
         if CLIENTS not in np.shape(value) and np.asarray(value).dtype.kind in "fiu"
     }
-    return max(found.items(), key=lambda item: item[1]) if found else ("", 0.0)
+    return max(found.items(), key=lambda item: -1.0 if isnan(item[1]) else item[1]) if found else ("", 0.0)

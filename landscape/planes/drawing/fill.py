@@ -162,9 +162,8 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
         parts.append(f"{', '.join(counts).replace(' ', f' of {points:,} points ', 1)} ({broken_are})")
     interpolated = sum(int(np.count_nonzero(~plane.computed)) for plane in planes if plane.computed is not None)
     if interpolated:
-        worst = max(float(plane.attrs.get("held_out_loss_error", np.nan)) for plane in planes)
+        worst, low = (_greatest(planes, name) for name in ("held_out_loss_error", "held_out_loss_low"))
         checked = f"loss checked to {100 * worst:.2g} % of its range"
-        low = max(float(plane.attrs.get("held_out_loss_low", np.nan)) for plane in planes)
         checked += "" if np.isnan(low) else f", near its minimum to {100 * low:.2g} % of itself"
         if all("held_out_beyond" in plane.attrs for plane in planes if plane.computed is not None):
             checked += ", within the aim" if all(map(meets_aim, planes)) else ", more than the aim"
@@ -176,6 +175,12 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     if outside:
         parts.append(f"{outside} {'model' if outside == 1 else 'models'} outside the range")
     return "; ".join([*parts, *_axes_words(planes), *_same_axes_words(planes)])
+
+
+def _greatest(planes: Sequence[Plane], name: str) -> float:
+    """Return the greatest of what planes have in their provenance; NaN where none has a number."""
+    values = [float(plane.attrs.get(name, np.nan)) for plane in planes]
+    return max((value for value in values if not np.isnan(value)), default=np.nan)
 
 
 def _data_words(planes: Sequence[Plane]) -> str:

@@ -11,10 +11,11 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from torch import nn
 
+from ....analysis.settings import is_same_setting
 from ....checkpoints import Model
 from ....checkpoints.io.torch_state import ordinary_tensors
 from ....checkpoints.io.warn_user import warn_user
-from ....evaluation.device import CPU, Compute
+from ....evaluation.device import CPU, Compute, precision_of
 from ....evaluation.evaluator import Evaluator
 from ....evaluation.first_layer_groups import Spanning, replaceable_layer
 from ....evaluation.model_replica import Replica
@@ -284,10 +285,12 @@ class PlaneEvaluation:
         """Return the surfaces that a smaller share ended at; none where they are of another device, precision or
         grid, whose numbers these would be mixed with."""
         compute = self.evaluator.compute
+        precision = precision_of(self.module, compute.precision)
         for plane in planes:
             there = str(plane.attrs.get("device")), plane.attrs.get("precision")
-            if (there[0].partition(":")[0], there[1]) != (compute.kind, compute.precision):
-                said = f"{there[0]} in {there[1]}, and here it is {compute.name} in {compute.precision}"
+            same = is_same_setting("precision", there[1], precision)
+            if there[0].partition(":")[0] != compute.kind or not same:
+                said = f"{there[0]} in {there[1]}, and here it is {compute.name} in {precision}"
             elif not all(map(_is_same_axis, (plane.a, plane.b), (self.a, self.b))):
                 said = "another range"
             else:

@@ -471,8 +471,15 @@ def test_cka_takes_positions_as_samples() -> None:
     assert longer.cka[0, 1] == pytest.approx(expected, rel=1e-9)
     (few,) = model_similarity(module, characters(), models, batch=12)
     assert np.isfinite(few.cka).all()
-    with pytest.raises(FedscopeError, match="layer rnn returns a value of type tuple"):
-        model_similarity(module, characters(), models, layers=["rnn"])
+    (of_tuple,) = model_similarity(module, characters(), models, layers=["rnn"], estimator="biased", batch=1000)
+    features = []
+    for model in models:
+        made = loaded(module, model.weights.parameters)
+        outputs = made.rnn(made.embedding(characters().x))[0].detach().flatten(0, 1)[there]
+        features.append((outputs - outputs.mean(0)).numpy())
+    x, y = features
+    expected = np.linalg.norm(x.T @ y) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y))
+    assert of_tuple.cka[0, 1] == pytest.approx(expected, rel=1e-9)
 
 
 def test_cka_refuses_layers_without_a_row_a_position() -> None:

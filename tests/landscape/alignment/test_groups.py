@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from permutable import NETS, Fourier, PlainAttention, Vit, cnn, made
 from torch import Tensor, nn
+from torch.nn.utils import parametrizations, weight_norm
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.distributed.torchvision_import import torchvision_part
@@ -151,6 +153,38 @@ def test_tied_weights_move_together() -> None:
     assert found.aliases == {"head.weight": "embed.weight"}
     other = moved_at_random(module, found).state_dict()
     assert torch.equal(other["head.weight"], other["embed.weight"])
+
+
+@pytest.mark.parametrize(
+    ("norm", "how"),
+    [
+        (parametrizations.spectral_norm, {}),
+        (parametrizations.weight_norm, {}),
+        (parametrizations.weight_norm, {"dim": 1}),
+        (parametrizations.weight_norm, {"dim": None}),
+        (weight_norm, {}),
+        (weight_norm, {"dim": 1}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_units_of_weights_that_are_computed_of_others(norm: Any, how: dict[str, Any]) -> None:
+    """Directions and lengths move together, and the vectors of a norm with the units that they are of."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        *(norm(nn.Conv2d(1, 6, 3), **how), nn.ReLU(), norm(nn.Conv2d(6, 8, 3, groups=2), **how), nn.ReLU()),
+        *(norm(nn.ConvTranspose2d(8, 4, 3), **how), nn.Flatten(), norm(nn.Linear(400, 5), **how), nn.Tanh()),
+        norm(nn.Linear(5, 3), **how),
+    ).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():  # lengths that are those of the directions say nothing
+            parameter.mul_(torch.rand_like(parameter) + 0.5)
+    x = torch.randn(3, 1, 12, 12)
+    found = specification_of(module, x)
+    assert found.stopped == ()
+    # the six that a kernel of two groups takes are permuted alike in both
+    assert sum(group.units for group in found.groups) == 3 + 8 + 4 + 5
+    # a permuted spectral norm is the product with permuted vectors, in another order
+    assert difference(module, moved_at_random(module, found), x) < 1e-5
 
 
 def test_an_operation_that_is_not_followed_is_named_and_its_units_stay() -> None:

@@ -11,9 +11,10 @@ import torch
 from permutable import NETS, made
 from torch import nn
 
+import fedscope
 from fedscope.landscape.alignment.apply import Mover, random_permutation
 from fedscope.landscape.alignment.matching import match_activations, match_weights
-from fedscope.landscape.alignment.repair import measure, repair
+from fedscope.landscape.alignment.repair import Repaired, measure, repair
 from fedscope.landscape.alignment.tracing import specification_of
 
 SLOW = ("resnet18", "resnet18_gn")
@@ -81,7 +82,7 @@ def test_repaired_units_answer_with_the_mean_and_spread_of_the_networks() -> Non
     last = copy.deepcopy(average[4].state_dict())
     measured = [measure(net, [x]) for net in nets]
     before = measure(average, [x])
-    assert repair(average, measured, x, 64) == 2
+    assert repair(average, measured, x, 64).layers == 2
     after = measure(average, [x])
     for name in ("0", "2"):
         for k, of_all in enumerate(zip(*(one[name] for one in measured), strict=True)):
@@ -90,6 +91,70 @@ def test_repaired_units_answer_with_the_mean_and_spread_of_the_networks() -> Non
         wanted = torch.stack([one[name][1] for one in measured]).mean(0)
         assert not torch.allclose(before[name][1], wanted, rtol=1e-2), "an average varies less"
     assert all(torch.equal(values, last[k]) for k, values in average[4].state_dict().items()), "answers stay"
+
+
+def test_the_layer_that_answers_is_the_one_that_is_run_last() -> None:
+    """Wherever it stands in the class, and whether it has a bias or not."""
+
+    class Turned(nn.Module):
+        def __init__(self, bias: bool) -> None:
+            super().__init__()
+            self.last, self.mid, self.first = nn.Linear(20, 3, bias=bias), nn.Linear(20, 20), nn.Linear(6, 20)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            answer: torch.Tensor = self.last(self.mid(self.first(x).relu()).relu())
+            return answer
+
+    torch.manual_seed(0)
+    for bias in (True, False):
+        nets, x = [Turned(bias) for _ in range(3)], torch.randn(200, 6)
+        average = Turned(bias)
+        average.load_state_dict({k: sum(net.state_dict()[k] for net in nets) / 3 for k in average.state_dict()})
+        last = copy.deepcopy(average.last.state_dict())
+        assert repair(average, [measure(net, [x]) for net in nets], x, 64) == Repaired(2)
+        assert all(torch.equal(values, last[k]) for k, values in average.last.state_dict().items()), "answers stay"
+        assert list(measure(average, [x])) == ["first", "mid"]
+
+
+class Experts(nn.Module):
+    """The layer that a sample goes to is chosen by a number of the network; ``always``: layers without samples run."""
+
+    def __init__(self, chosen: float, always: bool = False) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(6, 20) for _ in range(2))
+        self.last = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
+        self.chosen, self.always = nn.Parameter(torch.tensor(chosen)), always
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = torch.zeros(len(x), 20)
+        for k, expert in enumerate(self.experts):
+            rows = torch.arange(len(x) if k == int(self.chosen > 0.5) else 0)
+            if self.always or len(rows):
+                made[rows] = expert(x[rows]).relu()
+        answer: torch.Tensor = self.last(made)
+        return answer
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_layers_that_not_every_network_runs_stay_and_are_named(always: bool) -> None:
+    torch.manual_seed(0)
+    nets, x = [Experts(chosen, always) for chosen in (0.0, 2.0, 2.0)], torch.randn(50, 6)
+    average = Experts(1.3, always)
+    before = copy.deepcopy(average.experts.state_dict())
+    done = repair(average, [measure(net, [x]) for net in nets], x, 64)
+    assert done == Repaired(1, ("experts.0", "experts.1"))
+    assert all(torch.equal(values, before[k]) for k, values in average.experts.state_dict().items())
+    # of networks that agree, their mean may run another
+    average = Experts(0.0, always)
+    assert repair(average, [measure(net, [x]) for net in nets[1:]], x, 64) == Repaired(1, ("experts.1",))
+
+
+def test_align_says_which_layers_of_the_mean_stay() -> None:
+    torch.manual_seed(0)
+    nets, x = [Experts(chosen) for chosen in (0.0, 2.0)], torch.randn(50, 6)
+    found = fedscope.align(nets, data=(x, torch.arange(50) % 3))
+    assert "  not repaired: experts.0, experts.1, which not every model and their mean run" in found.summary()
+    assert "not repaired" not in fedscope.align([nets[0], Experts(0.2)], data=(x, torch.arange(50) % 3)).summary()
 
 
 def test_a_linear_layer_of_gpt2_is_repaired_as_any_other() -> None:
@@ -120,7 +185,7 @@ def test_a_linear_layer_of_gpt2_is_repaired_as_any_other() -> None:
             net.load_state_dict({k: v if turned or k != "0.weight" else v.t() for k, v in state.items()})
             nets.append(net)
         *own, average = nets
-        assert repair(average, [measure(one, [x]) for one in own], x, 20) == 2
+        assert repair(average, [measure(one, [x]) for one in own], x, 20).layers == 2
         found.append(average.state_dict())
     for name, values in found[0].items():
         torch.testing.assert_close(values.t() if name == "0.weight" else values, found[1][name], rtol=1e-5, atol=1e-6)
@@ -134,6 +199,6 @@ def test_batch_norm_is_measured_on_the_average_instead() -> None:
         torch.randn(99, 3),
     )
     weight = average[0].weight.detach().clone()
-    assert repair(average, [], x, 50) == 1
+    assert repair(average, [], x, 50).layers == 1
     assert torch.equal(average[0].weight, weight)
     torch.testing.assert_close(average[1].running_mean, average[0](x).mean(0).detach(), rtol=1e-4, atol=1e-5)

@@ -113,7 +113,8 @@ def test_it_is_told_kept_and_drawn(tmp_path: Path) -> None:
     best = max(LAYERS, key=lambda layer: value(one, layer, "eigenvalue_1"))
     assert f"the largest eigenvalue is {value(one, best, 'eigenvalue_1'):.3g} in {best} alone" in told
     most = max(LAYERS, key=lambda layer: value(one, layer, "trace"))
-    assert f"most of the trace is in {most}, {value(one, most, 'trace'):.3g} with" in told
+    of_all = f"{value(one, most, 'trace'):.3g} of {value(one, 'all layers', 'trace'):.3g} with"
+    assert f"the largest trace is {most}'s, {of_all}" in told
     one.save(tmp_path / "s")
     again = Sharpness.load(tmp_path / "s")
     assert again.findings() == one.findings()

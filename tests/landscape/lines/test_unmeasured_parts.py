@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from drawable import two_pairs
 from random_models import random_models, random_samples
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from fedscope.checkpoints import Layout, Model, Weights
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape import Connectivity, Line, barrier_of, betas_on, layer_lines, line
 from fedscope.landscape.lines.betas import measured_parts
+from fedscope.landscape.lines.result import ends_words
 from fedscope.results import Result
 
 #: of a line from β = 1 on, and what its sentence says
@@ -129,3 +131,14 @@ def test_pairs_whose_barrier_is_unknown_are_not_said_to_have_none() -> None:
     assert "nan" not in said
     flat = replace(made, barrier=np.where(made.barrier > 0, 0.0, made.barrier))
     assert "not finite; no other pair has a barrier" in flat.summary()
+
+
+def test_ends_without_a_finite_loss_hide_no_change_of_the_others() -> None:
+    made = two_pairs()
+    own = made.own_loss + 0.25
+    own[0] = np.nan
+    about = replace(made, own_loss=own, attrs={**made.attrs, "normalization_policy": "re-estimate"})
+    assert "which change the loss of the ends by -0.25 to -0.25" in ends_words(about)
+    lost = ends_words(replace(about, own_loss=np.full_like(own, np.nan)))
+    assert lost.startswith("; normalization statistics re-estimated")
+    assert "change" not in lost
