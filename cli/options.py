@@ -20,9 +20,11 @@ from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
 if TYPE_CHECKING:
     from ..training.jobs.launchers import Launcher
 
-    _Type, _Choice = click.ParamType[Any], click.Choice[str]
+    _Type = click.ParamType[Any]
+    _Choice = click.Choice[str]
 else:
-    _Type, _Choice = click.ParamType, click.Choice
+    _Type = click.ParamType
+    _Choice = click.Choice
 
 
 class Inches(_Type):

@@ -112,9 +112,9 @@ def refuse_labels(labels: Sequence[str] | Mapping[str, str], runs: Collection[st
         if not of_names and (part := new.partition("="))[1] and nearest(run_of(part[0]), sorted(runs)):
             old = part[0]
         if runs and old and not _begins(old, runs):
-            raise FedscopeError(
-                f"{old!r} is not in this result{nearest(old, sorted(runs)) or f'; it is of {list_few(sorted(runs))}'}"
-            )
+            names = sorted(name for name in runs if "/" not in name) or sorted(runs)
+            near = nearest(run_of(old), names) or f"; it is of {list_few(names)}"
+            raise FedscopeError(f"{old!r} is not in this result{near}")
 
 
 def _begins(name: str, runs: Collection[str]) -> bool:
