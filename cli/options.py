@@ -13,7 +13,7 @@ import click
 
 from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError, expand_home
-from ..evaluation.device import PRECISIONS
+from ..evaluation.device import PRECISIONS, precision_word
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
 
 # Generic to the type checker, and in older releases of click not to Python.
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ..training.jobs.launchers import Launcher
 
     _Type = click.ParamType[Any]
+    _Choice = click.Choice[str]
 else:
     _Type = click.ParamType
+    _Choice = click.Choice
 
 
 class Inches(_Type):
@@ -92,6 +94,14 @@ code_option = click.option(
 code_changed_option = click.option(
     "--code-changed", is_flag=True, help="Take it although its source is another than the run has."
 )
+
+
+class Precision(_Choice):
+    """One of the words for an arithmetic, or what else it is called: ``fp32``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word."""
+        return str(super().convert(precision_word(value), param, ctx))
 
 
 class Formats(_Type):
@@ -314,7 +324,13 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
             "task that the run was trained for).",
         ),
         click.option("--device", default="auto", show_default=True, help="cpu, cuda, mps, xpu, or auto."),
-        choice("--precision", PRECISIONS, "Arithmetic of the forward passes; tf32 matters only on a GPU."),
+        click.option(
+            "--precision",
+            type=Precision(PRECISIONS),
+            default=PRECISIONS[0],
+            show_default=True,
+            help="Arithmetic of the forward passes; tf32 matters only on a GPU.",
+        ),
         click.option(
             "--engine",
             metavar="NAME",

@@ -61,7 +61,8 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
 
     base = base_of(output.out, question.folder / question.name)
     anew = output.force or not all(path.exists() for own in _mains(question, base) for path in own)
-    result = obtain(question, base, output, blocks)
+    again: list[str] = []
+    result = obtain(question, base, output, blocks, again)
     with nullcontext() if anew else readable(_mains(question, base)[0][0]):
         derived = result.derive(base, again=anew and not output.redraw)
         result = with_labels(result, output)
@@ -76,6 +77,7 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
         if end in pages:
             written.append(write_page(Path(f"{base}{end}.html"), pages[end]))
     remove_drawings([f"{base}{end}" for end in set(question.drawn) - set(figures)])
+    say_again(again)
     tell(result, written, output)
 
 
@@ -102,15 +104,28 @@ def tell(result: Result, written: Sequence[Path], output: Output) -> None:
             say(f"  {path}")
 
 
-def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Blocks | None = None) -> A:
+def say_again(files: Iterable[str]) -> None:
+    """Say which files already held what was asked for, once it is drawn."""
+    for file in files:
+        say(f"fedscope: {file} already holds this result; drawn again (--force computes it again)", err=True)
+
+
+def obtain(
+    question: PreparedAnalysis[A],
+    base: Path,
+    output: Output,
+    blocks: Blocks | None = None,
+    again: list[str] | None = None,
+) -> A:
     """Return the answer: read back where its files hold it, else computed and saved.
 
     Args:
         blocks: how jobs measure what is lacking, before it is put together here.
+        again: gets the files that already held it, for :func:`say_again` after the drawing.
 
     Raises:
         FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
-            that is writing it.
+            that is writing it; labels that cannot fit.
     """
     if question.note:
         say(f"fedscope: {question.note}", err=True)
@@ -127,12 +142,14 @@ def obtain(question: PreparedAnalysis[A], base: Path, output: Output, blocks: Bl
     if not output.redraw:
         taken = [*_numbers(question, base), *pictures]
         refuse_taken(question, [main for own in by_itself for main in own], taken, output)
+        if output.labels:
+            question.refuse_labels(output.labels)
     if blocks is not None and not output.redraw:
         _have_measured(question, base, mains, output, blocks)
     results: list[Any] = []
     replaced = any(main.exists() for own in mains for main in own)
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
-        kept = _find_results(part, own, output, results)
+        kept = _find_results(part, own, output, results, again=again)
         made_from = [main for other in mains if other not in by_itself for main in other]
         if kept is not None and part.bring_up is not None and not output.redraw:
             kept = _bring_up(part, part.bring_up, base, own, made_from, kept)
@@ -241,10 +258,19 @@ def _numbers(question: PreparedAnalysis[Any], base: Path) -> list[Path]:
 
 
 def _find_results(
-    part: Step[Any], mains: Sequence[Path], output: Output, before: Sequence[Any], *, quiet: bool = False
+    part: Step[Any],
+    mains: Sequence[Path],
+    output: Output,
+    before: Sequence[Any],
+    *,
+    quiet: bool = False,
+    again: list[str] | None = None,
 ) -> list[Any] | None:
-    """Return the results that lie there, where they are those that are asked for; None where there is one to
-    compute."""
+    """Return the results that lie there, where they are those that are asked for; None where there is one to compute.
+
+    Args:
+        again: gets the file that holds them.
+    """
     if part.read_back is not None:
         read = None if output.force else part.read_back(_base(part.kind, mains[0]), before, output.redraw)
         return None if read is None else [read]
@@ -278,8 +304,8 @@ def _find_results(
         if not quiet:
             say(f"fedscope: {mains[0]} ended at a smaller budget; going on from what it measured", err=True)
         return None
-    if not quiet:
-        say(f"fedscope: {mains[0]} already holds this result; drawn again (--force computes it again)", err=True)
+    if again is not None:
+        again.append(str(mains[0]))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 
 from .visible_text import visible
@@ -93,6 +93,19 @@ def spans(numbers: Iterable[int]) -> str:
         else:
             parts.append([number])
     return list_few("-".join(map(str, part)) for part in parts)
+
+
+def rounds_have(numbers: Sequence[int], what: str, listed: str = "") -> str:
+    """Say in a clause which rounds have something, one or several.
+
+    Args:
+        listed: the numbers in words, where that is not :func:`spans` of them.
+
+    >>> rounds_have([1, 2, 4], "them"), rounds_have([3], "both")
+    ('rounds 1-2, 4 have them', 'round 3 has both')
+    """
+    listed = listed or spans(numbers)
+    return f"round {listed} has {what}" if len(numbers) == 1 else f"rounds {listed} have {what}"
 
 
 def format_size(size: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Set, ValuesView
 from numbers import Real
 from typing import Any
 
@@ -22,6 +22,10 @@ from .given_paths import refuse_in_memory
 _SHOWN = 60
 #: settings of whose kind more is to be said, where they are used
 SAY_MORE = ("labels", "data")
+#: annotations of numbers or words, one or several
+_LISTED = re.compile(r"Rounds|str \| (int \| )?Sequence\[int\]")
+#: settings that torch has objects of its own for
+_OF_TORCH = ("device", "precision")
 #: annotations whose paths are those of runs or of models, which are no clients by their places
 _OF_RUNS = re.compile(r"Run|Model|Sweep")
 #: annotations whose items are numbers or words, and no models
@@ -46,7 +50,7 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
     """
     said = str(getattr(annotation, "__forward_arg__", annotation)).strip()
     kind = said.removesuffix("| None").strip()
-    value = plain_number(value)
+    value = plain_device(value, several=name == "device") if name in _OF_TORCH else plain_number(value)
     refuse_in_memory(name, value, said)
     if not typed or name in SAY_MORE:
         return value
@@ -54,6 +58,8 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
         return default
     if kind in _KINDS and not (value is None and kind != said):
         return _KINDS[kind](name, value, default)
+    if _LISTED.fullmatch(kind) and not (value is None and kind != said):
+        return _listed(name, value)
     if "Sequence" in said or "Rounds" in said:
         # a dictionary's view counts by position; where a dictionary is taken, and of files, that says whose is whose
         of_files = "Path" in said and not _OF_RUNS.search(said)
@@ -88,6 +94,56 @@ def plain_number(value: Any) -> Any:
         return value.item()
     # an array or a tensor of one number
     return value.item() if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)) else value
+
+
+def _listed(name: str, value: Any) -> Any:
+    """Return a number or a text as it is, and several as a list: also those of a set, a range, an array, a tensor.
+
+    Raises:
+        FedscopeError: neither, as a slice, a dictionary or a float; an item that is neither; no item.
+    """
+    if value is None or isinstance(value, str) or type(value) is int:
+        return value
+    whole = f", as {name}={int(value)}" if isinstance(value, float) and value.is_integer() else f", as {name}=[1, 2]"
+    if getattr(value, "ndim", None) == 1 and callable(getattr(value, "tolist", None)):
+        value = value.tolist()
+    if isinstance(value, Mapping | bytes | bool) or not isinstance(value, Iterable):
+        raise FedscopeError(
+            f"{name}={_shown(value)} is neither a whole number nor a text, and no list of them; give one{whole}"
+        )
+    given = list(value)
+    if not given:
+        raise FedscopeError(f"{name}={_shown(value)} holds nothing; give one or more, as {name}=[1, 2]")
+    items = []
+    for item in given:
+        try:
+            items.append(item if isinstance(item, str) else as_index(item))
+        except TypeError:
+            raise FedscopeError(
+                f"{name}={_shown(given)} holds {_shown(item)}, which is neither a whole number nor a text; give some, "
+                f"as {name}=[1, 2]"
+            ) from None
+    return sorted(items, key=lambda one: (isinstance(one, str), one)) if isinstance(value, Set) else items
+
+
+def plain_device(value: Any, *, several: bool = False) -> Any:
+    """Return a device or a type of numbers of torch's as the word for it, and a list with devices of torch's as the
+    words with commas between them; anything else as it is.
+
+    >>> import torch
+    >>> plain_device(torch.device("cuda", 1)), plain_device([torch.device("cuda:0"), "cuda:1"], several=True)
+    ('cuda:1', 'cuda:0,cuda:1')
+    >>> plain_device(torch.float32), plain_device("cpu")
+    ('float32', 'cpu')
+    """
+    if several and isinstance(value, list | tuple):
+        words = [plain_device(one) for one in value]
+        of_torch = any(word is not one for word, one in zip(words, value, strict=True))
+        return ",".join(words) if of_torch and all(isinstance(word, str) for word in words) else value
+    kind = type(value)  # named, for torch is not imported to look at a word
+    if kind.__module__ != "torch" or kind.__name__ not in ("device", "dtype"):
+        return value
+    return str(value).removeprefix("torch.")
 
 
 def _whole(name: str, value: Any, default: Any) -> int:

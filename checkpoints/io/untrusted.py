@@ -9,6 +9,7 @@ import stat
 import sys
 import tomllib
 import warnings
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 from .errors import FedscopeError, format_size
 
+#: the byte order mark of a text, as it is read
+MARK = "\ufeff"
 #: bytes that no file of the kind ever has: settings and ``run.json``; a result's tables and what is said of them
 SETTINGS, RESULT = 2**24, 2**30
 # What is the system's to say. Others, like "invalid argument", come of places that a damaged file names.
@@ -147,7 +150,9 @@ def explain_read_errors(path: Path, what: str) -> Iterator[None]:
         raise FedscopeError(f"{path} is truncated or not {what}; copy or save it again") from error
 
 
-def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: str = "strict") -> str:
+def read_text(
+    path: Path, what: str, remedy: str, most: int = SETTINGS, errors: str = "strict", *, mark: bool = False
+) -> str:
     """Read a file's text.
 
     Args:
@@ -155,19 +160,32 @@ def read_text(path: Path, what: str, remedy: str, most: int = SETTINGS, errors: 
         remedy: what its reader can do when it is damaged: "restore it from a copy".
         most: bytes that it may have; more are refused before they are read.
         errors: ``replace`` where what is not UTF-8 may stay in, marked.
+        mark: whether a byte order mark, which some editors write before all else, belongs to the text.
 
     Raises:
-        FedscopeError: no regular file, too long, not UTF-8.
+        FedscopeError: no regular file, too long, not UTF-8; says it of UTF-16.
         OSError: missing, or not to be read.
     """
     regular(path, what)
     size = path.stat().st_size
     if size > most:
         raise FedscopeError(f"{path} has {format_size(size)}, but {what} has at most {format_size(most)}; {remedy}")
+    content = path.read_bytes()
     try:
-        return path.read_bytes().decode("utf-8", errors)
+        text = content.decode("utf-8", errors)
     except UnicodeDecodeError as error:
+        if _is_utf16(content):
+            raise FedscopeError(f"{path} is a text in UTF-16, and {what} is one in UTF-8; save it as UTF-8") from None
         raise FedscopeError(f"{path} is damaged: byte {error.start} is not UTF-8; {remedy}") from None
+    return text if mark else text.removeprefix(MARK)
+
+
+def _is_utf16(content: bytes) -> bool:
+    """Whether this is a text as Windows' "Unicode", with a mark before it."""
+    try:
+        return content[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) and bool(content.decode("utf-16"))
+    except UnicodeDecodeError:
+        return False
 
 
 def read_json(path: Path, what: str, remedy: str, most: int = SETTINGS) -> Any:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..io.errors import FedscopeError, list_few, nearest, spans
+from ..io.errors import FedscopeError, list_few, nearest, rounds_have
 from ..io.keywords import speak_keywords
 from ..io.untrusted import at_home, real_path
 from ..io.visible_text import visible
@@ -241,12 +241,12 @@ def _weights(address: str, run: Run, round_: Round, which: str, clients: tuple[i
     if which in ("client", "mean"):
         if not round_.has_clients and not round_.has_sample:
             have = [t for t in run.rounds if run.round(t).has_clients]
-            where = f"rounds {spans(have)} have them" if have else "no round of this run has them"
+            where = rounds_have(have, "them") if have else "no round of this run has them"
             raise FedscopeError(f"{address}: round {round_.number} recorded no clients; {where}")
         return round_.client(clients[0]) if which == "client" else mean(round_.clients(clients))
     if which not in round_.models:
         have = [t for t in run.rounds if which in run.round(t).models]
-        where = f"rounds {spans(have)} have it" if have else "no round of this run has it"
+        where = rounds_have(have, "it") if have else "no round of this run has it"
         if not have and has_no_server(run):
             ids = round_.client_ids.tolist() if round_.has_clients else round_.sampled_ids.tolist()
             every = f", or the mean of all: {run.path}@{round_.number}/mean({','.join(map(str, ids))})"

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..io.errors import FedscopeError, spans
+from ..io.errors import FedscopeError, rounds_have, spans
 from ..io.given_paths import refuse_in_memory
 from ..io.given_values import as_index
 from ..io.shell_words import command_line
@@ -199,7 +199,8 @@ class Run:
         if -len(self.rounds) <= number < 0:
             number = self.rounds[number]
         if number not in self._there:
-            raise FedscopeError(f"{self.path}@{number}: the run has rounds {spans(self.rounds)}")
+            several = "s" if len(self.rounds) > 1 else ""
+            raise FedscopeError(f"{self.path}@{number}: the run has round{several} {spans(self.rounds)}")
         return self._round(round_path(self.path, number), str(self.path))
 
     def _whole(self, number: Any) -> int:
@@ -410,7 +411,8 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
         have = tuple(t for t in have if "start" in run.round(t).models)
     listed = ", ".join(map(str, have[:12])) + (", ..." if len(have) > 12 else "")
     if round_.has_clients:
-        both = f"rounds {listed} have both" if have else "no round of this run has both: give start= to the recorder"
+        none = "no round of this run has both: give start= to the recorder"
+        both = rounds_have(have, "both", listed) if have else none
         raise FedscopeError(
             f"{run.path}@{number}: round {number} has its clients, but not the model that they were sent (start), "
             f"which this needs; {both}"
@@ -418,14 +420,14 @@ def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
     anew = "record it with keep='all'" if run.is_foreign else "train with record.clients = 'all'"
     told = SKETCHES_TELL if round_.has_sketch else DISTANCES_TELL if "consensus_before" in round_.metrics else ""
     if round_.has_sample:
-        remedy = f"rounds {listed} have all" if have else f"no round of this run has all: {anew}"
+        remedy = rounds_have(have, "all", listed) if have else f"no round of this run has all: {anew}"
         raise FedscopeError(
             f"{run.path}@{number}: {few_of(round_)}, and this needs those of all; {remedy}, or ask about single models "
             f"as {run.path}@{number}/client-{round_.sampled_ids[0]}" + (f"; {told}" if told else "")
         )
     raise FedscopeError(
         f"{run.path}@{number}: the clients of round {number} were not recorded; "
-        + (f"rounds {listed} have them" if have else f"no round of this run has them: {anew}")
+        + (rounds_have(have, "them", listed) if have else f"no round of this run has them: {anew}")
         + (f"; {told}" if told else "")
     )
 

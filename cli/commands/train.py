@@ -284,9 +284,9 @@ def _say_overridden(given: Sequence[str], assignments: Sequence[str]) -> None:
     below = read_assignments(given)
     for section, table in read_assignments(assignments).items():
         for key, value in table.items():
-            lower = below.get(section, {}).get(key, value)
-            if lower != value:
-                warn_of_two(f"{named[f'{section}.{key}']} {lower}", f"--set {section}.{key}={value}")
+            lower = below.get(section, {})
+            if key in lower and lower[key] != value:
+                warn_of_two(f"{named[f'{section}.{key}']} {lower[key]}", f"--set {section}.{key}={value}")
 
 
 def _start_run(

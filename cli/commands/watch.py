@@ -24,8 +24,9 @@ def command(run: Path, port: int, as_json: bool) -> None:
     """
     from ...reporting.live.server import WatchServer
 
-    if not 0 <= port <= 65535:
-        raise FedscopeError(f"--port {port} is no port; give a number from 1024 to 65535, or 0 for any that is free")
+    if port and not 1024 <= port <= 65535:  # those below are for some users of some machines alone
+        what = "a port of the system" if 0 < port < 1024 else "no port"
+        raise FedscopeError(f"--port {port} is {what}; give a number from 1024 to 65535, or 0 for any that is free")
     with WatchServer(run, port) as server:
         if as_json:
             say_json({"url": server.url})

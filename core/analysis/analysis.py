@@ -20,7 +20,7 @@ from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
 from ..results.base import versions
-from ..results.labels import labels_of
+from ..results.labels import labels_of, refuse_labels
 from .execution import Execution
 from .named_code import NamedCodeError
 from .runs import spell_ranges
@@ -34,6 +34,8 @@ A = TypeVar("A", bound=Result, covariant=True)
 SettingsAndCompute = tuple[dict[str, Any], Callable[[dict[str, Any], Execution], R]]
 
 
+#: parts of an answer whose models are looked at together
+FEW = 2
 #: bytes of a file's name that file systems take, and what stands behind it until an analysis is finished
 LONGEST, UNFINISHED = 255, len(".partial.99")
 
@@ -133,6 +135,7 @@ class PreparedAnalysis(Generic[A]):
         drawn, paged: what stands behind the base in the names of the answer's figures and pages.
         derived: the same of files that are derived from all results together.
         note: what was chosen where nothing was asked for, and how to ask otherwise; a command says it.
+        labels: what the answer will call runs and models otherwise.
     """
 
     folder: Path
@@ -143,6 +146,7 @@ class PreparedAnalysis(Generic[A]):
     paged: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     note: str = ""
+    labels: Sequence[str] | Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         ends = [f"{end}{picture}" for end in self.drawn for picture in (".pdf", ".png")]
@@ -167,7 +171,18 @@ class PreparedAnalysis(Generic[A]):
             result = self.join(results)
             return result.renamed(labels if isinstance(labels, Mapping) else labels_of(labels, result.list_names()))
 
-        return replace(self, join=join)
+        return replace(self, join=join, labels=labels)
+
+    def refuse_labels(self, labels: Sequence[str] | Mapping[str, str]) -> None:
+        """Refuse labels that cannot fit, before anything is computed.
+
+        Raises:
+            FedscopeError: two of a word; one for what is no run of this question.
+        """
+        refuse_labels(labels, ())
+        if len(self.parts) <= FEW:  # the models of each part are read, and many would be in memory at once
+            runs = [part.kind.runs_named(settings) for part in self.parts for settings in part.settings]
+            refuse_labels(labels, frozenset[str]().union(*runs) if all(runs) else ())
 
     @own_torch_state()
     def answer(self, work: Execution | None = None) -> A:
@@ -178,6 +193,8 @@ class PreparedAnalysis(Generic[A]):
             FedscopeError: whatever the question refuses.
         """
         work = work or Execution()
+        if self.labels:
+            self.refuse_labels(self.labels)
         results: list[Any] = []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.recorder.coerce_models import model_made
 from ..checkpoints.recorder.inputs import spell_data
-from ..evaluation.device import PRECISIONS, Compute
+from ..evaluation.device import PRECISIONS, Compute, precision_word
 from ..old_paths import names_of
 
 SPLITS = ("test", "train")
@@ -34,7 +34,7 @@ class EvaluationSettings(TypedDict, total=False):
             ``sequences``, ``sequence-classification``, one's own as ``module:factory``, a :class:`fedscope.Task`, or a
             function ``loss(outputs, y) -> [n]``.
         device: ``cpu``, ``cuda``, or ``auto``: cuda where there is one; ``cuda:0,cuda:1`` spreads models and points
-            over several.
+            over several. A ``torch.device`` is taken, too, and a list of them.
         precision: ``float32``, ``tf32`` or ``bf16``.
         engine: ``threads``: a worker a core of this machine; or ``ray``, ``ray:2``, ``ray:ADDRESS``: replays and the
             points of lines and planes are computed by the workers of a cluster, to the same numbers.
@@ -94,8 +94,10 @@ class EvaluationConfig:
     base: Any = None
 
     def __post_init__(self) -> None:
-        """A class or a function is called once, as the recorder calls it: all that follows has the module."""
+        """A class or a function is called once, as the recorder calls it: all that follows has the module. A precision
+        has its one word, which results record."""
         object.__setattr__(self, "model", model_made(self.model))
+        object.__setattr__(self, "precision", precision_word(self.precision))
 
     @classmethod
     def of(cls, split: str, given: Mapping[str, Any], *, both: bool = False) -> EvaluationConfig:
@@ -109,7 +111,7 @@ class EvaluationConfig:
         """
         source = cls(**{"split": split, **given, "data": spell_data(given.get("data"))})
         refuse_unknown_choice("split", source.split, (*SPLITS, "both") if both else SPLITS)
-        refuse_unknown_choice("precision", source.precision, PRECISIONS)
+        refuse_unknown_choice("precision", source.precision, PRECISIONS, hint=False)  # fp16 is like each, and none
         at_least("seed", source.seed, 0)
         if source.limit is not None:
             at_least("limit", source.limit, 1)
@@ -130,14 +132,18 @@ class EvaluationConfig:
         return replace(where, device=where.name, cluster=open_cluster(self.engine, where.name))
 
 
-def refuse_unknown_choice(name: str, value: Any, options: Sequence[str]) -> None:
+def refuse_unknown_choice(name: str, value: Any, options: Sequence[str], *, hint: bool = True) -> None:
     """Refuse what is none of the options.
+
+    Args:
+        hint: whether one that is spelt alike is meant; False where words are alike that mean different things.
 
     Raises:
         FedscopeError: names the nearest one.
     """
     if value not in options:
-        raise FedscopeError(f"--{name} {value} is none of {', '.join(options)}{nearest(str(value), options)}")
+        near = nearest(str(value), options) if hint else ""
+        raise FedscopeError(f"--{name} {value} is none of {', '.join(options)}{near}")
 
 
 def at_least(name: str, value: Any, least: int) -> None:

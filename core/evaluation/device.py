@@ -12,6 +12,7 @@ from threading import Event, Lock, local
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..checkpoints import FedscopeError, Layout
+from ..checkpoints.io.given_values import plain_device
 from ..distributed.cores import cores
 from .accelerators import resolve_devices
 from .float32_products import float32_products
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ..distributed.scheduler import WorkerPool
 
 PRECISIONS = ("float32", "tf32", "bf16")
+#: what else people call them
+_CALLED = {"fp32": "float32", "bfloat16": "bf16"}
 # How many results of each worker may wait for the one that the caller waits for: they stand in memory.
 AHEAD = 16
 
@@ -58,6 +61,8 @@ class Compute:
     devices: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "precision", precision_word(self.precision))
+        object.__setattr__(self, "device", plain_device(self.device, several=True))
         if self.precision not in PRECISIONS:
             raise FedscopeError(f"precision {self.precision!r} is unknown; take one of {', '.join(PRECISIONS)}")
         object.__setattr__(self, "devices", resolve_devices(self.device))
@@ -133,6 +138,19 @@ class Compute:
 
         enabled = self.precision == "bf16"
         return torch.autocast(self.kind, torch.bfloat16, enabled=enabled, cache_enabled=False)
+
+
+def precision_word(given: Any) -> Any:
+    """Return the word for a precision that is called otherwise, as ``fp32`` or by a type of torch's; anything else as
+    it is.
+
+    >>> precision_word("fp32"), precision_word("torch.bfloat16"), precision_word("tf32")
+    ('float32', 'bf16', 'tf32')
+    """
+    word = plain_device(given)
+    if not isinstance(word, str):
+        return word
+    return _CALLED.get(word.removeprefix("torch."), word.removeprefix("torch."))
 
 
 #: every core in float32: what functions take where nothing else is said

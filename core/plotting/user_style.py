@@ -301,7 +301,7 @@ def _of_rc(rc: Mapping[str, Any] | str | None) -> dict[str, Any]:
 def _of_file(path: Path) -> dict[str, Any]:
     """Return what an ``.mplstyle`` file sets."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         what = "does not exist" if isinstance(error, FileNotFoundError) else "is no file of text that can be read"
         raise FedscopeError(f"the style {visible(str(path))} {what}; give an .mplstyle file") from None

@@ -17,10 +17,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from ..checkpoints.io.errors import FedscopeError
+from ..checkpoints.io.given_values import plain_device
 from ..checkpoints.io.keywords import speaking
 from ..checkpoints.io.untrusted import expand_home
 from ..checkpoints.io.visible_text import visible
-from .labels import names_in, rename
+from .labels import names_in, rename, runs_named
 from .one_screen import describe
 from .pictures import picture_of
 
@@ -153,6 +154,12 @@ class Result(ABC):
         """Web pages by what stands behind the base in their names; most results have none. ``drawing`` is as of
         :meth:`figures`."""
         return {end: self.paging(end)(self, title, **drawing) for end in self.paged}
+
+    @classmethod
+    def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        """Return the runs with whose names all names of such a result will begin, given its settings; none where that
+        is not known before it is there."""
+        return runs_named(settings)
 
     @abstractmethod
     def summary(self) -> str:
@@ -379,21 +386,25 @@ def _one_of(base: Path | str, ends: Iterable[str]) -> str:
     return " or ".join(f"{base}{end}" for end in ends)
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, *, finite: bool = True) -> Any:
     """Turn a value into what strict readers of JSON take: NaN and infinities become None, arrays lists, tuples lists.
+
+    Args:
+        finite: False leaves NaN and infinities as they are, for whoever refuses them by their names.
 
     >>> plain({"loss": (1.5, float("nan"))})
     {'loss': [1.5, None]}
     """
     if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): plain(part, finite=finite) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
+        return [plain(part, finite=finite) for part in value]
     if hasattr(value, "tolist"):  # NumPy's arrays and numbers
-        return plain(value.tolist())
+        return plain(value.tolist(), finite=finite)
     if isinstance(value, Path):
         return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    value = plain_device(value)
+    return None if finite and isinstance(value, float) and not math.isfinite(value) else value
 
 
 def of_installed(package: str, extra: str) -> Any:

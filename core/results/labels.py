@@ -83,6 +83,45 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
     return _rename(result, labels, "") if labels else result
 
 
+def refuse_labels(labels: Sequence[str] | Mapping[str, str], runs: Collection[str]) -> None:
+    """Refuse, before anything is computed, labels that fit no answer; :func:`rename` sees the others.
+
+    Args:
+        labels: as :func:`rename` or :func:`labels_of` takes them.
+        runs: the runs with whose names those of the answer begin; none where that is not known.
+
+    Raises:
+        FedscopeError: a label that two names share; one of what is no such run.
+
+    >>> refuse_labels(["fma=FedAvg", "ima@4/global=IMA"], ["fma", "ima"])
+    >>> refuse_labels(["fma=a", "ima=a"], ["fma", "ima"])
+    Traceback (most recent call last):
+    fedscope.checkpoints.io.errors.FedscopeError: two of the runs or models would be called 'a'; give each a label ...
+    """
+    if isinstance(labels, Mapping):
+        told, of_names = list(labels.items()), True
+    else:
+        # a label alone may hold a sign, as "lr=0.1": such words name something only where one of them does
+        parts = [label.partition("=") for label in labels]
+        of_names = any(sign and _begins(old, runs) for old, sign, _ in parts)
+        told = [(old, new) for old, _, new in parts] if of_names else [("", label) for label in labels]
+    news = [new for _, new in told]
+    if twice := next((new for new in news if news.count(new) > 1), None):
+        raise FedscopeError(f"two of the runs or models would be called {twice!r}; give each a label of its own")
+    for old, new in told:
+        if not of_names and (part := new.partition("="))[1] and nearest(run_of(part[0]), sorted(runs)):
+            old = part[0]
+        if runs and old and not _begins(old, runs):
+            names = sorted(name for name in runs if "/" not in name) or sorted(runs)
+            near = nearest(run_of(old), names) or f"; it is of {list_few(names)}"
+            raise FedscopeError(f"{old!r} is not in this result{near}")
+
+
+def _begins(name: str, runs: Collection[str]) -> bool:
+    """Whether a name may be one of these runs, of one of its models, or of several of them."""
+    return any(name.startswith(run) for run in runs)
+
+
 def with_called_runs(result: T, labels: Mapping[str, str]) -> T:
     """Return a result whose runs are called otherwise where its provenance names them, and nothing else."""
     return replace(result, attrs=_attrs(result.attrs, labels))  # type: ignore[type-var, attr-defined]
@@ -234,6 +273,20 @@ def name_of_run(said: Any) -> str:
     if not isinstance(said, Mapping) or "path" not in said:
         return ""
     return str(said.get(LABEL) or PurePath(str(said["path"])).name)
+
+
+def runs_named(attrs: Mapping[str, Any]) -> frozenset[str]:
+    """What the runs of a provenance may be called: each by its folder, its path or its label; none where models of
+    files or of memory are in it, too, which have names of their own.
+
+    >>> sorted(runs_named({"run": [{"path": "runs/fma"}]}))
+    ['fma', 'runs/fma']
+    """
+    runs = _about_runs(attrs)
+    paths = {str(one["path"]) for one in runs}
+    if any(str(address).rpartition("@")[0] not in paths for address in attrs.get("addresses") or ()):
+        return frozenset()
+    return frozenset({*map(name_of_run, runs), *map(visible, paths), *(PurePath(path).name for path in paths)} - {""})
 
 
 def _about_runs(attrs: Mapping[str, Any]) -> list[Mapping[str, Any]]:

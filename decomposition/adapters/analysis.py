@@ -98,7 +98,8 @@ def adapters(
 
         return settings, compute
 
-    name = f"adapters-{slug_rounds(asked_rounds or 'all')}"
+    # the cost is asked for after the means were looked at, and is another result
+    name = f"adapters-{slug_rounds(asked_rounds or 'all')}{'-cost' if cost else ''}"
     return single_result(AdapterMeans, opened.path / "figures", name, prepare)
 
 

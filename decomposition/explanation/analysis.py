@@ -109,6 +109,7 @@ def explain(
             work.before[0],
             lengths=lengths,
             recorded={name: run.rounds[-1] for name, run in firsts.items()},
+            kept={"+".join(run.name for run in group): decomposable(group, drawn) for group in groups},
             early=early,
             similarity={name: [one.similarity for one in own if one.similarity] for name, own in found.items()},
             compared={name: [other for one in own for other in one.comparisons] for name, own in found.items()},
@@ -170,16 +171,21 @@ def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> 
         last_early(run.rounds[-1], early)  # refuses what leaves no round after it
     if rounds is not None:
         return parse_rounds(rounds, run.rounds, str(run.path))
-    have = rounds_with_clients(run)
-    if not have:
+    if not rounds_with_clients(run):
         recorded_clients(run, parse_rounds("last", run.rounds, str(run.path))[0])
-    if draws.kind == "rounds":  # R - 1 rounds come before each
-        have = have[draws.count - 1 :]
-        if not have:
-            raise FedscopeError(
-                f"--draws {draws}: {run.path} has fewer than {draws.count} rounds with their clients; take fewer draws"
-            )
+    have = decomposable([run], draws)
+    if not have:
+        raise FedscopeError(
+            f"--draws {draws}: {run.path} has fewer than {draws.count} rounds with their clients; take fewer draws"
+        )
     return spread_rounds(have, length_of(run), early)
+
+
+def decomposable(runs: Sequence[Run], draws: Draws) -> list[int]:
+    """List the rounds that can be decomposed: those whose clients are there in each of the runs, which are draws of
+    each other; of draws from rounds R - 1 of these come before."""
+    common = sorted(set.intersection(*(set(rounds_with_clients(run)) for run in runs)))
+    return common[draws.count - 1 :] if draws.kind == "rounds" else common
 
 
 def length_of(run: Run) -> int:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
 
+from ...checkpoints.io.errors import spans
 from ..factors.fixed import is_replayed
 from ..factors.result import RunFactors
 from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, above, broken, clients_differ, finite, magnitude, order, read, size, subtract
+from .phases import Phase
 from .statements import Evidence, Judgement, Statement, Verdict
 from .wording import (
     CANNOT,
@@ -86,7 +88,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
     decide = ""
     if not phase.rounds:
         sentence = "No round of this phase is decomposed."
-        decide = _missing_rounds(phase.first, evidence.there(phase), evidence.recorded)
+        decide = _missing_rounds(evidence, phase)
     elif doubts:
         sentence = capital("; ".join(doubts)) + "."
         decide = " ".join(remedies) or narrower(phase.rounds)
@@ -108,12 +110,23 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
     return Judgement(verdict, sentence, decide, readings, {"when": when})
 
 
-def _missing_rounds(first: int, last: int, recorded: int) -> str:
-    """Say how a phase comes to a decomposed round: of a run that goes on its rounds may not be there yet."""
-    if last < first:
-        return f"The run has {recorded} rounds so far; a longer one would decide it."
-    numbers = f"with a number from {first} to {last}" if first < last else str(last)
-    return f"Decompose {'one of them' if first < last else 'it'}: --rounds {numbers}."
+def _missing_rounds(evidence: Evidence, phase: Phase) -> str:
+    """Say how a phase comes to a decomposed round: of a run that goes on its rounds may not be there yet, and of others
+    the clients may not be there.
+
+    The run is named beside them, because ``RUN@2`` goes with no other rounds.
+    """
+    last, kept = evidence.there(phase), evidence.kept_in([phase])
+    if last < phase.first:
+        so_far = "1 round" if evidence.recorded == 1 else f"{evidence.recorded} rounds"
+        return f"The run has {so_far} so far; a longer one would decide it."
+    if not kept:
+        return "No round of it has its clients recorded; a run that keeps them there would decide it."
+    if len(kept) == 1:
+        return f"Decompose {'it' if phase.first == last else 'the one with its clients'}: RUN --rounds {kept[0]}."
+    if len(kept) == last - phase.first + 1:
+        return f"Decompose one of them: RUN --rounds with a number from {phase.first} to {last}."
+    return f"Decompose one of those with their clients: RUN --rounds with a number of {spans(kept)}."
 
 
 def is_expected(part: Reading) -> bool:

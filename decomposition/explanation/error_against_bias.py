@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...checkpoints.io.errors import spans
 from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, broken, finite, order, read
 from .phases import FEWEST, Phase
@@ -46,17 +47,19 @@ def together(evidence: Evidence, factor: str) -> Judgement | None:
     if not later and is_recorded(evidence.rounds):
         return None
     both = _Both.of(evidence, later, factor)
-    span = f" (rounds {later[0].first} to {later[-1].last})" if later else ""
+    span = f" ({Phase('', later[0].first, later[-1].last, ()).span})" if later else ""
     return both.judged(throughout([both.relation.sign]), evidence.split, {"span": span})
 
 
 @dataclass(frozen=True)
 class _Both:
-    """A factor and the test error, round by round of some phases; ``last`` is the last round of them that there is."""
+    """A factor and the test error, round by round of some phases; ``kept`` are those of them that can be
+    decomposed, of ``there`` that the run has."""
 
     factor: str
     phases: Sequence[Phase]
-    last: int
+    kept: Sequence[int]
+    there: int
     rounds: Sequence[RoundFactors]
     values: Sequence[Reading]
     errors: Sequence[Reading]
@@ -65,13 +68,14 @@ class _Both:
     @classmethod
     def of(cls, evidence: Evidence, phases: Sequence[Phase], factor: str) -> _Both:
         """Compare with the test error that was measured while training, of the model that is decomposed."""
-        run, last = evidence.run, evidence.there(phases[-1]) if phases else 0
+        run, kept = evidence.run, evidence.kept_in(phases)
+        there = sum(max(evidence.there(phase) - phase.first + 1, 0) for phase in phases)
         rounds = [one for phase in phases for one in phase.rounds]
         curve = next((one for one in run.curves if one.label == run.model), None)
         measured = dict(zip(curve.rounds, curve.error, strict=True)) if curve else {}
         values = [read(one, factor) for one in rounds]
         errors = [Reading("test_error", one.round, *[measured.get(one.round)] * 3) for one in rounds]
-        return cls(factor, phases, last, rounds, values, errors, relate(values, errors))
+        return cls(factor, phases, kept, there, rounds, values, errors, relate(values, errors))
 
     def judged(self, verdict: Verdict, split: str, words: Mapping[str, str]) -> Judgement:
         """Judge, with the numbers, and what would decide it."""
@@ -105,8 +109,9 @@ class _Both:
     def _decide(self, split: str) -> str:
         if not self.phases:
             return "A longer run would decide it."
-        first, last = self.phases[0].first, self.last
-        where, length = f"from {first} to {last}", last - first + 1
+        kept, length = self.kept, len(self.kept)
+        whole = length > 1 and length == kept[-1] - kept[0] + 1
+        where = f"from {kept[0]} to {kept[-1]}" if whole else f"of {spans(kept)}"
         if any(broken(one) for one in self.values):
             return not_finite(self.values)
         if self.rounds and not any(finite(one) for one in self.values):
@@ -116,7 +121,8 @@ class _Both:
         if self.rounds and not any(finite(one) for one in self.errors):
             return "Test errors, measured while training, would decide it."
         if length < FEWEST:
-            return f"A longer run would decide it; {FEWEST} rounds are needed here."
+            longer = "A longer run" if self.there < FEWEST else "A run that keeps more rounds' clients"
+            return f"{longer} would decide it; {FEWEST} rounds are needed here."
         if (rounds := self.relation.rounds) < FEWEST:
             return f"It has {rounds} of the {FEWEST} rounds that it needs; more --rounds {where} would decide it."
         if self.relation.tau is None or self.relation.level > self.relation.pairs / 2:

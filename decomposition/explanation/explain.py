@@ -23,6 +23,7 @@ def explain(
     *,
     lengths: Mapping[str, int] | None = None,
     recorded: Mapping[str, int] | None = None,
+    kept: Mapping[str, Sequence[int]] | None = None,
     early: int | None = None,
     similarity: Mapping[str, Sequence[Similarity]] | None = None,
     compared: Mapping[str, Sequence[ModelComparison]] | None = None,
@@ -40,6 +41,7 @@ def explain(
         lengths: rounds that each run is to have, which its phases are parts of; by default up to the last one
             decomposed.
         recorded: the last round that each run has now; by default all.
+        kept: the rounds of each run that can be decomposed; by default all. Remedies name no other.
         early: the last early round; by default a tenth of the run's rounds, at least 5 and at most a third.
         similarity: for runs of which it was measured, (round, mean over pairs of clients, standard error or
             None, number of minibatches).
@@ -82,6 +84,7 @@ def explain(
             (compared or {}).get(run.run, ()),
             (stand_ins or {}).get(run.run, ""),
             (recorded or {}).get(run.run, ends[run.run]),
+            (kept or {}).get(run.run),
         )
         for run in result.runs
     ]

@@ -53,6 +53,7 @@ class Evidence:
         compared: its models on test data.
         stand_in: the run that similarity and comparisons on test data are of, where `run` are several.
         recorded: the last round that the run has; 0: all of its phases.
+        kept: the rounds that can be decomposed, because their clients are there; None: all.
     """
 
     run: RunFactors
@@ -62,6 +63,7 @@ class Evidence:
     compared: Sequence[ModelComparison] = ()
     stand_in: str = ""
     recorded: int = 0
+    kept: Sequence[int] | None = None
 
     @property
     def rounds(self) -> Sequence[RoundFactors]:
@@ -75,6 +77,11 @@ class Evidence:
     def there(self, phase: Phase) -> int:
         """Return the last round of a phase that the run has, or would have before it."""
         return min(phase.last, self.recorded or phase.last)
+
+    def kept_in(self, phases: Sequence[Phase]) -> list[int]:
+        """List the rounds of phases that can be decomposed; of those that the run does not have yet none."""
+        rounds = [number for one in phases for number in range(one.first, self.there(one) + 1)]
+        return rounds if self.kept is None else sorted(set(self.kept).intersection(rounds))
 
     def measured(self, sentence: str) -> str:
         """A sentence of what was measured of one run alone."""

@@ -10,6 +10,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts
+from ...checkpoints.io.errors import list_few, rounds_have
 from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     common_samples,
@@ -97,11 +98,8 @@ def refuse_unrecorded(run: Run, rounds: Sequence[int]) -> None:
     for number in rounds:
         if "start" not in recorded_clients(run, number, start=False).models:
             have = [t for t in run.rounds if run.round(t).has_clients and "start" in run.round(t).models]
+            before = f"before; {rounds_have(have, 'it', list_few(have))}" if have else "before, and no round has it"
             raise FedscopeError(
                 f"{run.path}@{number} recorded its clients, but not the model they were sent (start), so there is no "
-                + (
-                    f"before; rounds {', '.join(map(str, have[:12]))} have it"
-                    if have
-                    else "before, and no round has it"
-                )
+                f"{before}"
             )

@@ -11,6 +11,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.errors import list_few, rounds_have
 from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     common_samples,
@@ -148,7 +149,7 @@ def refuse_unshared(run: Run, rounds: list[int]) -> None:
         round_ = run.round(number)
         if not set(SERVER) & set(round_.models) and not round_.own_starts:
             have = [t for t in run.rounds if run.round(t).has_clients and set(SERVER) & set(run.round(t).models)]
-            told = f"rounds {', '.join(map(str, have[:12]))} have one" if have else "no round has one"
+            told = rounds_have(have, "one", list_few(have)) if have else "no round has one"
             raise FedscopeError(
                 f"{run.path}@{number} recorded its clients, but no model that they share (start, global, averaged), so "
                 f"there is nothing to compare them with; {told}"

@@ -62,7 +62,8 @@ def reaggregate(
             servers of their own, and the others by each of ``servers``. ``personal`` leaves them each client's: loss
             and error are then the means over clients, with 1/C each, of those of every client's own model on the data
             asked for. See :func:`~fedscope.checkpoints.models.layers.chosen_layers` for patterns.
-        settings: of those servers that have them, ``{"quantile": 0.99}`` or ``["server.quantile=0.99"]``.
+        settings: of those servers that have them, ``{"quantile": 0.99}``, ``{"server.quantile": 0.99}`` or
+            ``["server.quantile=0.99"]``.
         from_state: begin with the state that the run's own server had before the round, instead of anew.
         align: bring the clients' units into the order of the model that they were sent, or without it of the first one,
             before, by their ``weights`` or their ``activations``; see :func:`fedscope.align`.

@@ -122,6 +122,11 @@ class Reaggregation(TableResult):
     models: Mapping[str, Weights] = field(default_factory=dict)
     by_client: tuple[ClientRow, ...] = ()
 
+    @classmethod
+    def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        """None are known: its names are those of servers, too."""
+        return frozenset()
+
     def rows(self) -> list[Any]:
         """BASE.reaggregate.csv: a row a model; BASE.clients.csv, where clients keep layers: a row a client."""
         about = [name_of_run(self.attrs["run"]), self.attrs["round"]]

@@ -124,7 +124,8 @@ class RoundSubsets(Serializable):
         if len(self.sizes) == 1:
             return f"{begin}{what} of {of} {shown(0)}{describe_errors(shown(0), 'subsets')}{broken}"
         last_of = f"the average of all {last}" if last == self.clients else f"averages of {last}"
-        enough = self.enough()
+        # of a part of the way from one client to all it would be taken for the whole
+        enough = self.enough() if (first, last) == (1, self.clients) else None
         when = f"; nine tenths of the difference are there from m = {enough} on" if enough is not None else ""
         said = f"{what} of {of} {shown(0)}, of {last_of} {shown(-1)}"
         return f"{begin}{said}{when}{describe_errors(said, 'subsets')}{broken}"

@@ -160,7 +160,8 @@ def rounds_of(run: Run, rounds: str, *, sketches: bool = True) -> list[int]:
     for number in numbers:
         round_ = run.round(number)
         if not sketches and round_.has_sketch and not has_models(round_):
-            other = f"give one of rounds {spans(recorded)}, or " if recorded else ""
+            which = f"one of rounds {spans(recorded)}" if len(recorded) > 1 else f"round {spans(recorded)}"
+            other = f"give {which}, or " if recorded else ""
             lost, asks = ("no layer is told from another", "--layers needs")
             if products:
                 lost, asks = "the factors of adapters are not multiplied", "updates of adapters need"

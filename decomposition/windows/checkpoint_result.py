@@ -95,6 +95,11 @@ class CheckpointWindows(TableResult):
         """Return the means of a weighting, by window."""
         return [one for one in self.means[1:] if one.weights == weights]
 
+    @classmethod
+    def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        """None are known: its names are those of checkpoints, too."""
+        return frozenset()
+
     def rows(self) -> list[Any]:
         """BASE.checkpoints.csv: a row a mean."""
         about = self._of, self.attrs.get("round", 0)

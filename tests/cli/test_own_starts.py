@@ -216,7 +216,7 @@ def test_a_start_that_nobody_gave_is_what_is_missing(tmp_path: Path) -> None:
     with fedscope.Recorder(tmp_path / "run", resume=True) as recorder:
         recorder.round(clients=[w, w], start=w)
     run = Run.open(tmp_path / "run")
-    with pytest.raises(FedscopeError, match=lacks + "rounds 3 have both"):
+    with pytest.raises(FedscopeError, match=lacks + "round 3 has both"):
         recorded_clients(run, 1)
     assert recorded_clients(run, 1, start=False).number == 1
     assert recorded_clients(run, 3).number == 3

@@ -150,7 +150,7 @@ def test_a_map_of_many_parameters(runs: Path, said: Any) -> None:
         (["runs/fma", "--round", "1,2"], r"--round 1,2 names 2 rounds; give one, as in --round 2"),
         (["runs/fma@3", "--round", "2"], r"runs/fma@3 names its rounds, and so does --round 2; leave one out"),
         (["runs/fma@3", "runs/ima@2"], r"these runs name different rounds, but one is asked for; give --round 3"),
-        (["runs/fma", "runs/one"], r"runs/one@4: the run has rounds 1"),
+        (["runs/fma", "runs/one"], r"runs/one@4: the run has round 1"),
         (["runs/fma", "--top", "101"], r"--top 101 asks for a panel each; take 100 at most"),
         (
             ["runs/fma", "--tsne", "--sample", "20001"],

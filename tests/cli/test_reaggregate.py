@@ -290,7 +290,7 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, capsys: pytest.
         (["runs/fma@2", "--server", "fedsa", "--set", "server.method=fma"], r"give --server fma instead"),
         (["runs/fma@2", "--server", "fedsa", "--set", "classes=5"], r"write section\.key=value"),
         (["runs/fma@2", "--server", "fedadam", "--from-state"], r"--from-state: round 2 of runs/fma was made with --s"),
-        (["runs/few@1", "--server", "fedsa"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have"),
+        (["runs/few@1", "--server", "fedsa"], r"runs/few@1: the clients of round 1 were not recorded; round 2 has"),
         (["runs/one@1", "--server", "fedsa"], r"runs/one@1 has a cohort of one, so there .*\(--clients, --pa"),
         (["runs/fma", "--server", "fedsa"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
         (["runs/fma@2"], r"there is no server to aggregate by; give --server fedavgm, or --layers head=personal"),

@@ -92,3 +92,22 @@ def test_a_setting_that_is_said_twice_alike_is_no_matter(recwarn: pytest.Warning
     assert not recwarn
     with pytest.warns(FedscopeWarning, match=r"^--set client.lr=0.1 and --set client.lr=0.2 are both given; the last"):
         assert read_assignments(["client.lr=0.1", "client.lr=0.2"]) == {"client": {"lr": 0.2}}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--lr", "nan"],
+        ["train", "--set", "client.lr=nan"],
+        ["train", "--set", "client.lr=nan", "--set", "client.momentum=0.5"],
+        ["sweep", "client.lr=nan,0.1", "--out", "sweep"],
+        ["sweep", "run.seed=0,1", "--set", "client.lr=nan", "--out", "sweep"],
+    ],
+)
+def test_what_is_not_equal_to_itself_is_said_once_and_refused(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(words) == 2
+    assert capsys.readouterr().err == "fedscope: client.lr = nan is not a finite number\n"
+    assert not list(tmp_path.iterdir())

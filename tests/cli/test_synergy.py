@@ -316,7 +316,7 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, said: Any) -> N
     ("words", "message"),
     [
         (["runs/one@1"], r"runs/one@1 has a cohort of one, so there is nobody to disagree with; .* \(--clients, --par"),
-        (["runs/few@1"], r"runs/few@1: the clients of round 1 were not recorded; rounds 2 have them"),
+        (["runs/few@1"], r"runs/few@1: the clients of round 1 were not recorded; round 2 has them"),
         (["runs/fma"], r"runs/fma names no round; give RUN@ROUND, as in runs/fma@last"),
         (["elsewhere"], r"elsewhere names no round; give RUN@ROUND, as in runs/ima@40"),
         (["runs/fma@2/global"], r"names a model, but all clients of a round are asked for; give runs/fma@2$"),

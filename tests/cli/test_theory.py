@@ -316,7 +316,7 @@ def test_a_partition_of_another_program_must_fit_the_data(runs: Path, said: Call
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs/some", "--rounds", "2"], r"runs/some@2: the clients of round 2 were not recorded; rounds 1 have them"),
+        (["runs/some", "--rounds", "2"], r"runs/some@2: the clients of round 2 were not recorded; round 1 has them"),
         (["runs/some", "--kernel", "2"], r"--kernel 2: runs/some has no round 2"),
         (["runs/fma", "--shrink", "1", "--rounds", "3,4"], r"--shrink 1: round 1 is not asked for by --rounds"),
         (["runs/fma", "--precision", "bf16"], r"--precision bf16 cannot see a gap .* in float64; leave it out"),

@@ -671,6 +671,16 @@ def test_the_cost_of_averaging_factors_is_that_of_merged_models(
     assert "against the mean of products at the adapter's rank (95 % over samples)" in answer.summary()
 
 
+def test_the_cost_has_a_name_of_its_own(federation: tuple[Run, Path, State, list[State]]) -> None:
+    """As who has looked at the means asks for it next, without --out."""
+    run, base_file, _, _ = federation
+    names = [
+        fedscope.adapters.prepare(run, **how).name
+        for how in ({}, {"rounds": 1}, {"cost": True}, {"model": network(), "base": base_file})
+    ]
+    assert names == ["adapters-all", "adapters-1", "adapters-all-cost", "adapters-all-cost"]
+
+
 @pytest.mark.parametrize(
     ("words", "given"),
     [

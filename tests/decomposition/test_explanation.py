@@ -517,7 +517,9 @@ def test_phases_of_a_run_that_goes_on_are_those_of_the_whole_run():
     # remedies name rounds that are there
     assert found.of("bias-and-error/later").decide.endswith("more --rounds from 10 to 23 would decide it.")
     middle = explained(replace(run, rounds=run.rounds[:1]), lengths={"ima": 90}, recorded={"ima": 23})
-    assert middle.of("greatest-part/middle").decide == "Decompose one of them: --rounds with a number from 10 to 23."
+    assert (
+        middle.of("greatest-part/middle").decide == "Decompose one of them: RUN --rounds with a number from 10 to 23."
+    )
     whole = explained(run, lengths={"ima": 60}, recorded={"ima": 60})
     assert not any("was made when" in note for note in whole.notes)
 
@@ -1201,10 +1203,36 @@ def test_a_step_that_is_not_finite_is_not_called_none():
 
 @pytest.mark.parametrize(
     ("last", "said"),
-    [(2, "Decompose it: --rounds 2."), (3, "Decompose one of them: --rounds with a number from 2 to 3.")],
+    [(2, "Decompose it: RUN --rounds 2."), (3, "Decompose one of them: RUN --rounds with a number from 2 to 3.")],
 )
 def test_a_phase_of_one_round_is_asked_for_by_its_number(last: int, said: str) -> None:
     assert greatest_part(Evidence(made(), [Phase("middle", 2, last, ())]), "middle").decide == said
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ((3, 5, 6), "Decompose one of those with their clients: RUN --rounds with a number of 3, 5-6."),
+        ((5, 20), "Decompose the one with its clients: RUN --rounds 5."),
+        ((1, 20), "No round of it has its clients recorded; a run that keeps them there would decide it."),
+        ((2, 3, 4, 5, 6, 7), "Decompose one of them: RUN --rounds with a number from 2 to 7."),
+    ],
+)
+def test_rounds_without_their_clients_are_no_remedy(kept: tuple[int, ...], said: str) -> None:
+    evidence = Evidence(made(), [Phase("middle", 2, 7, ())], kept=kept)
+    judged = greatest_part(evidence, "middle")
+    assert judged is not None
+    assert judged.decide == said
+
+
+def test_a_longer_run_is_no_remedy_where_clients_were_not_kept() -> None:
+    run = made()
+    found = explained(replace(run, rounds=run.rounds[:1]), lengths={"ima": 60}, kept={"ima": [1, 20, 30]})
+    decide = found.of("bias-and-error/later").decide
+    assert decide == "A run that keeps more rounds' clients would decide it; 5 rounds are needed here."
+    found = explained(replace(run, rounds=run.rounds[:1]), lengths={"ima": 60}, kept={"ima": [1, 20, 30, 31, 32, 40]})
+    said = "It has 0 of the 5 rounds that it needs; more --rounds of 20, 30-32, 40 would decide it."
+    assert found.of("bias-and-error/later").decide == said
 
 
 def soup(locality: float, *, population: bool = False, step: float = 0.0) -> RunFactors:

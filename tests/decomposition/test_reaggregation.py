@@ -295,7 +295,7 @@ def test_unknown_servers_and_settings_are_refused(runs: Any, server: str, settin
 
 def test_rounds_that_hold_too_little_are_refused(runs: Any, tmp_path: Path) -> None:
     few = train(config("fma", record={"clients": [2]}), tmp_path / "few")
-    with pytest.raises(FedscopeError, match=r"few@1: the clients of round 1 were not recorded; rounds 2 have them"):
+    with pytest.raises(FedscopeError, match=r"few@1: the clients of round 1 were not recorded; round 2 has them"):
         again(few, 1, "fedsa")
     lonely = train(config("fma", run={"participation": 0.01, "rounds": 1}), tmp_path / "lonely")
     with pytest.raises(FedscopeError, match=r"lonely@1 has a cohort of one, so .*\(--clients, "):
@@ -350,6 +350,19 @@ def test_a_run_of_another_program_says_all_that_most_servers_need(runs: Any, tmp
 
 
 # --- differences on the same samples ---
+
+
+def test_settings_of_servers_may_stand_below_their_section(runs: Any) -> None:
+    run = runs("fma")
+    expected = fedscope.reaggregate(run, "fedadam", rounds=2, settings={"lr": 0.3}).measured
+    for given in ({"server.lr": 0.3}, {"server": {"lr": 0.3}}, ["server.lr=0.3"]):
+        assert fedscope.reaggregate(run, "fedadam", rounds=2, settings=given).measured == expected
+    with pytest.raises(FedscopeError, match=r"^server\.split is not a setting of FedAdam; \[server\] has"):
+        fedscope.reaggregate(run, "fedadam", rounds=2, settings={"server.split": 0.3})
+    with pytest.raises(FedscopeError, match=r"client.*: nothing is trained here, so only the server has settings"):
+        fedscope.reaggregate(run, "fedadam", rounds=2, settings={"client.lr": 0.3})
+    with pytest.raises(FedscopeError, match=r"^server\.lr = nan is not a finite number$"):
+        fedscope.reaggregate(run, "fedadam", rounds=2, settings=["server.lr=nan"])
 
 
 def test_differences_to_plain_fma_are_paired_over_samples(runs: Any) -> None:

@@ -258,6 +258,15 @@ def test_rounds_that_could_not_be_told_apart_are_refused() -> None:
         result(falling(), falling())
 
 
+def test_nine_tenths_are_told_of_the_whole_way_alone() -> None:
+    whole = falling()
+    assert "nine tenths of the difference are there from m = 6 on" in whole.summary("test")
+    for part in (whole.sizes[:2], whole.sizes[1:]):
+        told = replace(whole, sizes=part).summary("test")
+        assert "nine tenths" not in told
+        assert f"averages of {part[0].m if part[0].m > 1 else part[-1].m} " in told
+
+
 def test_enough_is_where_the_fall_stays_done() -> None:
     one = falling()
     assert one.enough(0.9) == 6  # 0.8/m + 0.05 <= 0.13 + 0.1 * 0.72 from m = 5.3 on

@@ -298,7 +298,7 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
                 f"--set {text!r} is not understood{offer or ';'} write section.key=value, as in {example}"
             )
         table, value = tables.setdefault(section, {}), parse_value(word)
-        if table.get(key, value) != value:
+        if key in table and table[key] != value:  # not .get(key, value): a NaN is not equal to itself
             warn_of_two(f"--set {section}.{key}={table[key]}", f"--set {section}.{key}={value}")
         table[key] = value
     return tables

@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from ...checkpoints import FedscopeError, RetentionPolicy
+from ...checkpoints.io.given_values import plain_device
 from ...checkpoints.recorder.inputs import spell_data
 from ...checkpoints.rounds.sketches import refuse_size
+from ...evaluation.device import precision_word
 from ..data.split import parse_partition
 from ..settings.own_code import OwnCode
 from ..settings.settings import Settings, setting
@@ -78,6 +80,8 @@ class RunConfig(Settings):
     )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "device", plain_device(self.device, several=True))
+        object.__setattr__(self, "precision", precision_word(self.precision))
         super().__post_init__()
         beyond = [number for number in self._all().rounds if number > self.rounds]
         if beyond:

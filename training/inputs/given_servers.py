@@ -7,7 +7,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
-from ..config.config import read_assignments
+from ..config.config import SECTIONS, read_assignments
 from ..settings.code_kinds import KINDS
 from ..settings.own_code import OwnCode
 from ..settings.registry import canonical, names
@@ -68,7 +68,7 @@ def _is_other_code(one: str, other: str) -> bool:
 
 
 def settings_of(given: Mapping[str, Any] | Sequence[str], otherwise: str = "") -> dict[str, Any]:
-    """Return settings of servers by their names, or as ``server.KEY=VALUE``.
+    """Return settings of servers by their names, which may stand below their section, or as ``server.KEY=VALUE``.
 
     Args:
         otherwise: what else may be done where a setting is no server's, for the sentence.
@@ -76,7 +76,7 @@ def settings_of(given: Mapping[str, Any] | Sequence[str], otherwise: str = "") -
     Raises:
         FedscopeError: a setting of something else, or the choice of a method.
     """
-    tables = {"server": dict(given)} if isinstance(given, Mapping) else read_assignments(given, "server.quantile=0.99")
+    tables = _by_section(given) if isinstance(given, Mapping) else read_assignments(given, "server.quantile=0.99")
     for section, table in tables.items():
         for key, value in table.items():
             if section != "server":
@@ -89,6 +89,25 @@ def settings_of(given: Mapping[str, Any] | Sequence[str], otherwise: str = "") -
                     f"--set server.method={value} chooses a server; give --server {quoted(value)} instead"
                 )
     return tables.get("server", {})
+
+
+def _by_section(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return settings as tables by section, as those of a configuration may be written: ``{"server.lr": 1}``,
+    ``{"server": {"lr": 1}}``; a name alone is a server's.
+
+    >>> _by_section({"lr": 1, "server.tau": 0.1, "client": {"mu": 0}})
+    {'server': {'lr': 1, 'tau': 0.1}, 'client': {'mu': 0}}
+    """
+    tables: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        section, dot, key = str(name).partition(".")
+        if dot:
+            tables.setdefault(section, {})[key] = value
+        elif name in SECTIONS and isinstance(value, Mapping):
+            tables.setdefault(name, {}).update(value)
+        else:
+            tables.setdefault("server", {})[name] = value
+    return tables
 
 
 def refuse_no_server(name: str, otherwise: str = "") -> None:

@@ -154,8 +154,8 @@ def plan_sweep(
         FedscopeError: nothing to vary; a setting that there is not, of the wrong type or out of range, or that is given
             twice; two runs that are the same.
     """
-    given, own = with_typed_task(typed_tables(plain(settings or {}))), bool(setup.recipe and not axes)
-    asked = tuple(tuple(typed_cell(plain(cell)) for cell in axis) for axis in axes)
+    given, own = with_typed_task(typed_tables(plain(settings or {}, finite=False))), bool(setup.recipe and not axes)
+    asked = tuple(tuple(typed_cell(plain(cell, finite=False)) for cell in axis) for axis in axes)
     varied = recipe(setup.recipe).axes if own else asked
     if not varied and not seeds:
         raise FedscopeError("there is nothing to vary; give keys, as in run.participation=0.1,0.2, or --seeds 0..2")

@@ -24,9 +24,17 @@ def curve_of_model(curve: Curve, kind: str, measure: CurveMeasure) -> Curve:
     unmeasured = np.full(len(curve.round), np.nan)
     if kind == "averaged" and measure.is_deployed:
         values[measure.column] = unmeasured if averaged is None else averaged
-    elif kind == "global" and measure.column.startswith(OF_DEPLOYED) and has_average(curve):
+    elif measure.column.startswith(OF_DEPLOYED) and has_average(curve) != (kind == "averaged"):
         values[measure.column] = unmeasured
     return replace(curve, values=values)
+
+
+def stands_below(kind: str, measure: CurveMeasure) -> bool:
+    """Whether a measure has its place below this model where both stand side by side. What is of neither, as clients'
+    errors and seconds, stands below ``global`` alone, so that no number is told of an average that a run has not."""
+    if measure.is_deployed or measure.column.startswith(OF_DEPLOYED):
+        return True
+    return measure.column.startswith("averaged_") == (kind == "averaged")
 
 
 def has_average(curve: Curve) -> bool:

@@ -21,7 +21,7 @@ from ..curves.measures import CurveMeasure, measure_of, reachable, refuse_unknow
 from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
 from .adapter_notes import adapter_notes
-from .asked_model import OF, curve_of_model
+from .asked_model import OF, curve_of_model, stands_below
 from .distinct_draws import Placed, about_rows, place_runs
 from .history_notes import history_notes
 from .layout import axes_of, position, words_of
@@ -395,6 +395,8 @@ def _cells(
         reached: dict[str, int | None] = {}
         for seed, entry in seeds.items():
             curve = curve_of_model(entry.curve, kind, measure)
+            if of == "both" and not stands_below(kind, measure):
+                curve = replace(curve, values={})
             values[seed], _, window = curve.tail(name, last)
             windows.add(window)
             if target is not None and measure.is_reachable:

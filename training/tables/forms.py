@@ -158,18 +158,16 @@ def _grid(
     wrap: Callable[[str], str] = str,
 ) -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines, each with the row's name first."""
-    several = len({measure for _, measure in table.columns_named}) > 1
     # both words of a method's name are one name to a reader
     named = [
         key for key in table.attrs.get("rows", ["row"]) if key != "average.method" or len(table.attrs["rows"]) == 1
     ]
     head = [escape(" / ".join(map(printed_setting, named)))]
     for column, measure in table.columns_named:
-        known = measure_of(measure)
         shown = printed_words(column, table.attrs.get("columns", ()))
-        label = known.label_in(table.attrs.get("tasks", ())) if several or not column else ""
+        label = _label(table, measure) if _has_several(table) or not column else ""
         head.append(escape(", ".join(part for part in (shown, label) if part)))
-        if table.target is not None and known.is_reachable:
+        if table.target is not None and measure_of(measure).is_reachable:
             head.append(escape(f"rounds to {100 * table.target:g} %"))
             head += [escape(f"{_printed_row(table, table.baseline)}'s over these")] if table.baseline else []
     body = []
@@ -183,6 +181,16 @@ def _grid(
                 line += both if table.baseline else both[:1]
         body.append(line)
     return head, body
+
+
+def _has_several(table: Comparison) -> bool:
+    """Whether columns hold more than one measure, so that each must say its own."""
+    return len({measure for _, measure in table.columns_named}) > 1
+
+
+def _label(table: Comparison, measure: str) -> str:
+    """What a measure is called above its column, with its unit."""
+    return measure_of(measure).label_in(table.attrs.get("tasks", ()))
 
 
 def _printed_row(table: Comparison, row: str) -> str:
@@ -247,7 +255,7 @@ def _window(table: Comparison) -> str:
 
 
 def _differences(table: Comparison) -> list[str]:
-    """A line a cell: its difference to the baseline."""
+    """A line a cell: its difference to the baseline, named as the cell is by its row and the head of its column."""
     lines = []
     for cell in table.cells:
         found = table.difference(cell)
@@ -256,7 +264,8 @@ def _differences(table: Comparison) -> list[str]:
         share = measure_of(cell.measure).is_share
         scale, digits = (100, ".2f") if share else (1, ".3g")
         column = printed_words(cell.column, table.attrs.get("columns", ()))
-        place = visible(", ".join(part for part in (_printed_row(table, cell.row), column) if part))
+        label = _label(table, cell.measure) if _has_several(table) else ""
+        place = visible(", ".join(part for part in (_printed_row(table, cell.row), column, label) if part))
         p = "all differences alike" if np.isnan(found.p) else f"p = {found.p:.2g}"
         lines.append(
             f"  {place}: {scale * found.mean:+{digits}} "

@@ -15,7 +15,7 @@ from ..curves.diverged import describe_diverged
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.summary import describe_stale
 from ..same_data import same_data
-from .asked_model import OF_DEPLOYED, curve_of_model, has_average
+from .asked_model import OF_DEPLOYED, curve_of_model, has_average, stands_below
 from .code_notes import code_notes
 from .layout import says, unsaid_settings, words_of
 from .shared_settings import SharedSetting, shared_settings
@@ -152,9 +152,19 @@ def notes_on_later_measurements(gathered: Gathered, measures: Sequence[CurveMeas
 def notes_on_models(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
     """Say of which measures the global models of some runs have no numbers."""
     names = [measure.name for measure in measures if measure.column.startswith(OF_DEPLOYED)]
-    if of not in ("global", "both") or not names or not any(has_average(entry.curve) for entry in gathered.entries):
-        return []
-    return [f"{list_few(names, 3)} {'are' if len(names) > 1 else 'is'} of the averaged model where there is one"]
+    of_neither = [
+        one.name for one in measures if not (stands_below("averaged", one) or one.column.startswith("averaged_"))
+    ]
+    notes = []
+    if of in ("global", "both") and names and any(has_average(entry.curve) for entry in gathered.entries):
+        notes.append(f"{list_few(names, 3)} {_is(names)} of the averaged model where there is one")
+    if of == "both" and of_neither:
+        notes.append(f"{list_few(of_neither, 3)} {_is(of_neither)} of neither model; see below global")
+    return notes
+
+
+def _is(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
 
 
 def _silent(gathered: Gathered) -> list[str]:

@@ -15,6 +15,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.warn_user import warn_user
+from ...command_line import answering
 from .pictures import picture_files
 from .snapshot import Snapshot, identity_of, numbers_state, snapshot_of
 from .to_csv import CSVFile
@@ -135,8 +136,9 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
     if to not in TRACKERS:
         raise FedscopeError(f"--to {to} is unknown{nearest(to, TRACKERS) or ';'} there are {', '.join(TRACKERS)}")
     if (to == "csv") != (file is not None):
+        how = "in: fedscope export runs/ima --to csv ima.csv" if answering.get() else "file='ima.csv'"
         raise FedscopeError(
-            "--to csv writes a table; name its file, as in: fedscope export runs/ima --to csv ima.csv"
+            f"--to csv writes a table; name its file, as {how}"
             if to == "csv"
             else f"--to {to} writes no file; leave {file} out"
         )

@@ -131,12 +131,54 @@ def ask(run: Run, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("rounds", [1.0, np.float64(1), True, np.bool_(1), [1.0], [True]])
 def test_rounds_are_whole_numbers(run: Run, rounds: Any) -> None:
-    first = rounds[0] if isinstance(rounds, list) else rounds
-    words = re.escape(f"'{first}' is not a round; write whole numbers, last, a range as 1-5, last:10 or all")
-    with pytest.raises(FedscopeError, match=f"^rounds=.*: {words}$"):
+    said = r" neither a whole number nor a text(, and no list of them; give one, as rounds=|; give some, as rounds=\[1)"
+    for asks in (ask, lambda run, **how: fedscope.measure(run, model=torch.nn.Linear(3, 3), **how)):
+        with pytest.raises(FedscopeError, match=f"^rounds=.* is{said}"):
+            asks(run, rounds=rounds)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        (slice(1, 3), "rounds=slice(1, 3, None) is neither a whole number nor a text, and no list of them; give one, "),
+        ({1: "a"}, "rounds={1: 'a'} is neither"),
+        (2.0, "rounds=2.0 is neither a whole number nor a text, and no list of them; give one, as rounds=2"),
+        (b"1", "rounds=b'1' is neither"),
+        (object, "rounds=<class 'object'> is neither"),
+        ([[1, 2]], "rounds=[[1, 2]] holds [1, 2], which is neither a whole number nor a text"),
+        (np.array([[1, 2]]), "rounds=[array([1, 2])] holds array([1, 2]), which is neither"),
+        ([], "rounds=[] holds nothing; give one or more, as rounds=[1, 2]"),
+    ],
+)
+def test_what_is_no_rounds_is_shown_as_it_was_given(run: Run, rounds: Any, said: str) -> None:
+    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}"):
         ask(run, rounds=rounds)
-    with pytest.raises(FedscopeError, match=f"^rounds=.*: {words}$"):
-        fedscope.measure(run, rounds=rounds, model=torch.nn.Linear(3, 3))
+
+
+def test_several_rounds_are_taken_from_what_holds_numbers(run: Run) -> None:
+    expected = [one.round for one in ask(run, rounds=[1, 3]).rounds]
+    for rounds in (range(1, 4, 2), frozenset({3, 1}), (1, "last"), torch.tensor([1, 3]), np.array([3, 1])):
+        assert [one.round for one in ask(run, rounds=rounds).rounds] == expected
+
+
+def test_devices_and_types_of_torch_are_words(run: Run) -> None:
+    for device in (torch.device("cpu"), [torch.device("cpu")], "cpu"):
+        assert ask(run, rounds=1, device=device).attrs["device"] == "cpu"
+    for precision in ("fp32", "float32", torch.float32):
+        assert ask(run, rounds=1, precision=precision).attrs["precision"] == "float32"
+    for precision in ("bf16", "bfloat16", torch.bfloat16):
+        assert ask(run, rounds=1, precision=precision).attrs["precision"] == "bf16"
+    for precision in (torch.float16, "float16"):
+        with pytest.raises(FedscopeError, match=r"^precision='float16' is none of float32, tf32, bf16$"):
+            ask(run, rounds=1, precision=precision)
+    assert taken("device", [torch.device("cuda", 1), "cuda:0"], "str") == "cuda:1,cuda:0"
+    assert taken("device", torch.device("cuda", 0), "str | None") == "cuda:0"
+    from fedscope.evaluation.device import Compute
+    from fedscope.training import Config
+
+    assert Compute(torch.device("cpu"), "fp32") == Compute()
+    own = Config.read({"run": {"device": torch.device("cpu"), "precision": torch.bfloat16}}).run
+    assert (own.device, own.precision) == ("cpu", "bf16")
 
 
 def test_rounds_of_numpy_and_of_iterators_are_those_of_a_list(run: Run) -> None:
@@ -150,7 +192,10 @@ def test_rounds_of_numpy_and_of_iterators_are_those_of_a_list(run: Run) -> None:
 def test_sizes_and_runs(run: Run) -> None:
     for sizes in (2, np.int64(2), [np.int64(2)], iter([2]), "2"):
         assert ask(run, rounds=1, sizes=sizes, subsets=np.int64(3)).rounds == ask(run, rounds=1, sizes=[2]).rounds
-    with pytest.raises(FedscopeError, match=r"^sizes=2.0: '2.0' is not a number"):
+    with pytest.raises(
+        FedscopeError,
+        match=r"^sizes=2.0 is neither a whole number nor a text, and no list of them; give one, as sizes=2$",
+    ):
         ask(run, rounds=1, sizes=2.0)
     addresses = [f"{run.path}@{t}/client-0" for t in (1, 2)]
     how: dict[str, Any] = {"points": np.int64(3), "model": torch.nn.Linear(3, 3)}

@@ -17,6 +17,7 @@ from safetensors.torch import save
 
 from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights, read_file, write_file
 from fedscope.checkpoints.io.archives import read_npz
+from fedscope.checkpoints.io.untrusted import read_json, read_text, read_toml
 
 torch.manual_seed(0)
 STATE = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).state_dict()
@@ -228,3 +229,25 @@ def test_what_cannot_be_written_is_said_with_the_reason_and_leaves_nothing(tmp_p
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / f"net{ending}").read_bytes() == whole
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([f"net{ending}", f"taken{ending}"])
+
+
+def test_the_mark_of_an_editor_is_no_part_of_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text("[run]\nrounds = 3\n", encoding="utf-8-sig")
+    assert read_toml(path, "a configuration", "mend it") == {"run": {"rounds": 3}}
+    path.write_text('{"a": 1}', encoding="utf-8-sig")
+    assert read_json(path, "a configuration", "mend it") == {"a": 1}
+    assert read_text(path, "a text", "mend it", mark=True)[0] == "\ufeff"
+    for encoding in ("utf-16", "utf-16-be"):
+        path.write_bytes((b"\xfe\xff" if encoding == "utf-16-be" else b"") + "[run]\n".encode(encoding))
+        with pytest.raises(
+            FedscopeError, match=r"a.toml is a text in UTF-16, and a configuration is one in UTF-8; sav"
+        ):
+            read_toml(path, "a configuration", "mend it")
+
+
+def test_a_run_is_trained_from_a_configuration_with_a_mark(tmp_path: Path) -> None:
+    from fedscope.training.config.config import read_toml as configuration
+
+    (tmp_path / "c.toml").write_text('[client]\nmethod = "sgd"\n', encoding="utf-8-sig")
+    assert configuration(tmp_path / "c.toml") == {"client": {"method": "sgd"}}

@@ -364,6 +364,10 @@ def test_a_port_in_use_and_what_is_no_port(path: Path, capsys: pytest.CaptureFix
         assert refused(capsys, "ima", f"--port={port}") == (
             f"--port {port} is no port; give a number from 1024 to 65535, or 0 for any that is free"
         )
+    for port in (1, 80, 1023):  # also who may take it: the sentence offers none of them
+        assert refused(capsys, "ima", f"--port={port}") == (
+            f"--port {port} is a port of the system; give a number from 1024 to 65535, or 0 for any that is free"
+        )
     assert refused(capsys, "nothing").startswith("nothing")
     assert refused(capsys, "ima@2").startswith("ima@2")
 

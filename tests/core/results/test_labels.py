@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,45 @@ def test_the_command_shows_labels_and_its_files_keep_the_names(here: Path, capsy
     ):
         assert run([*words, *(word for label in labels for word in ("--label", label))]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["fma@1=A", "fma@2=A"], "two of the runs or models would be called 'A'; give each a label of its own"),
+        (["A", "A"], "two of the runs or models would be called 'A'"),
+        (["fma@1=A", "q=B"], "'q' is not in this result; it is of fma"),
+        (["fna@1=A"], "'fna@1' is not in this result; did you mean \"fma"),
+    ],
+)
+def test_labels_that_cannot_fit_are_refused_before_anything_is_computed(
+    here: Path, labels: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["line", "runs/fma@1", "runs/fma@2", "--points", "3", "--out", "l"]
+    assert run([*words, *(word for label in labels for word in ("--label", label))]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not list(Path().glob("l.*"))
+    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}"):
+        fedscope.line.prepare(["runs/fma@1", "runs/fma@2"], points=3, labels=labels).answer(REFUSES)
+
+
+REFUSES: Any = object()  # nothing may be computed with it
+
+
+def test_a_result_is_said_to_be_drawn_again_once_it_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["line", "runs/fma@1", "runs/fma@2", "--points", "3", "--out", "l"]
+    for labels in ([], ["lr=0.1", "mu=0.1"], ["fma=FedAvg"], ["fma@2=later"]):  # a label may hold the sign
+        assert run([*words, *(word for label in labels for word in ("--label", label))]) == 0
+    assert "l.nc already holds this result; drawn again" in capsys.readouterr().err
+    assert run([*words, "--label", "a", "--label", "b", "--label", "c"]) == 2
+    assert "drawn again" not in capsys.readouterr().err
+
+
+def test_names_that_are_no_runs_are_left_to_the_answer(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["reaggregate", "runs/fma@2", "--server", "fedadam", "--out", "r"]
+    assert run([*words, "--label", "fedadam=Adam"]) == 0
+    assert "Adam" in capsys.readouterr().out
 
 
 def test_runs_in_a_dict_are_called_by_its_keys(here: Path) -> None:

@@ -329,6 +329,28 @@ def test_what_was_not_measured_has_no_round(grid: dict[tuple[str, float, int], R
     assert line.split()[-3:] == ["never", "-", "-"]
 
 
+def test_differences_of_several_measures_say_what_they_differ_in(grid: dict[tuple[str, float, int], Run]) -> None:
+    runs = [grid[method, 1.0, seed] for method in METHODS for seed in SEEDS]
+    shown = table(runs, measures=["test_accuracy", "test_loss"]).text().splitlines()
+    lines = [line.split(":")[0].strip() for line in shown if line.startswith("  ")]
+    assert lines == ["FedAvgM, test accuracy (%)", "FedAvgM, test loss (nats)"]
+    head = next(line for line in shown if line.startswith("method"))
+    assert all(line.partition(", ")[2] in head for line in lines)
+    (one,) = (line for line in table(runs).text().splitlines() if line.startswith("  "))
+    assert one.strip().startswith("FedAvgM: "), "the caption says of one measure which it is"
+
+
+def test_what_is_of_neither_model_stands_below_one_of_them(grid: dict[tuple[str, float, int], Run]) -> None:
+    names = ["test_error", "seconds", "averaged_test_error"]
+    found = table([grid["fma", 1.0, 0]], of="both", measures=names)
+    below = {(column, name): found.cell("fma", column, name) for column in ("global", "averaged") for name in names}
+    there = {place for place, cell in below.items() if cell is not None and np.isfinite(cell.mean)}
+    assert there == {("global", "test_error"), ("global", "seconds")}
+    assert "seconds is of neither model; see below global" in found.notes
+    alone = table([grid["fma", 1.0, 0]], of="averaged", measures=["seconds"]).cells[0]
+    assert np.isfinite(alone.mean), "of one model alone it is the run's"
+
+
 def test_rows_are_compared_with_fma_where_it_stands_beside_others(grid: dict[tuple[str, float, int], Run]) -> None:
     fma, other = (grid[method, 1.0, 0] for method in METHODS)
     assert [table(runs).baseline for runs in ([fma, other], [other, fma], [fma], [other])] == ["fma", "fma", "", ""]
@@ -717,7 +739,7 @@ def measured(seed: int | None = None, **columns: list[float]) -> TableRun:
         ("domain_error_mean", {"deployed": 0.5, "averaged": None}, {"global": 0.5, "averaged": 0.2}),
         ("test_error_photo", {"global": 0.6, "averaged": None}, {"global": 0.6, "averaged": 0.1}),
         # measured on what is deployed: of a run with an average nothing is known of the global model
-        ("client_test_error_mean", {"global": 0.7, "averaged": 0.7}, {"global": None, "averaged": 0.7}),
+        ("client_test_error_mean", {"global": 0.7, "averaged": None}, {"global": None, "averaged": 0.7}),
         ("all_client_deployed_error_mean", {"global": 0.8}, {"global": None, "deployed": 0.8}),
         # of no model of the server's
         ("client_error_mean", {"global": 0.9, "averaged": 0.9}, {"global": 0.9, "averaged": 0.9}),

@@ -436,6 +436,11 @@ def test_what_makes_no_sense_is_refused(
     assert points(fakes, "trackio") == points(fakes, "mlflow") == Counter()
 
 
+def test_the_remedy_of_a_call_is_a_keyword(fakes: Fakes) -> None:
+    with pytest.raises(FedscopeError, match=r"^to='csv' writes a table; name its file, as file='ima\.csv'$"):
+        fedscope.export_metrics("ima", "csv")
+
+
 def test_python_names_its_keywords(fakes: Fakes) -> None:
     with pytest.raises(
         FedscopeError, match=r"^to='wand' is unknown; did you mean \"wandb\"\? there are trackio, wandb"

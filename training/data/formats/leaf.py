@@ -156,7 +156,7 @@ def _head(path: Path) -> dict[str, int]:
     """Read how many samples each user of a file has, as its head says, which stands before them and is read alone."""
     regular(path, _WHAT)
     with explain_read_errors(path, _WHAT):
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         users, counts = (_member(text, key) for key in ("users", "num_samples"))
     texts = isinstance(users, list) and all(isinstance(user, str) for user in users)
     numbers = isinstance(counts, list) and all(type(count) is int and count >= 0 for count in counts)
@@ -178,7 +178,7 @@ def _member(text: str, key: str) -> Any:
 def _users(path: Path, head: dict[str, int]) -> Iterator[tuple[str, list[Any], list[Any]]]:
     """Every user of a file and the lists x and y."""
     with explain_read_errors(path, _WHAT):
-        held = json.loads(path.read_text(encoding="utf-8"))
+        held = json.loads(path.read_text(encoding="utf-8-sig"))
     data = held.get("user_data") if isinstance(held, dict) else None
     if not isinstance(data, dict):
         raise FedscopeError(f"{path} is not {_WHAT}: it has no user_data; copy it again")

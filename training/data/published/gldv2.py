@@ -91,7 +91,7 @@ def read_list(place: str, path: Path, *, users: bool) -> Listed:
     wanted = ["user_id"] * users + ["image_id", "class"]
     made = Listed([], [], [])
     with explain_read_errors(path, "a list of photos"):
-        lines = csv.DictReader(StringIO(read_text(path, "a list of photos", f"get it from {_LISTS}").lstrip("\ufeff")))
+        lines = csv.DictReader(StringIO(read_text(path, "a list of photos", f"get it from {_LISTS}")))
         have = lines.fieldnames or []
         if lacking := [name for name in wanted if name not in have]:
             raise FedscopeError(
