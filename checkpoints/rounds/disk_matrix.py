@@ -22,6 +22,8 @@ from .round import Round
 
 #: numbers of all rows in a block of columns: 16 MiB of float32, as chunks of recorded rounds have
 NUMBERS = 4 * 2**20
+#: where rows are, in errors about what they lack and an array has
+ON_DISK = "on the disk"
 
 
 class DiskMatrix(ABC):
@@ -96,10 +98,10 @@ class DiskMatrix(ABC):
         if isinstance(key, tuple):
             rows, where = key
             if rows not in (slice(None), Ellipsis) or not isinstance(where, slice):
-                raise IndexError(f"rows on the disk are asked for whole, or for columns [:, a:b], not [{key}]")
+                raise IndexError(f"rows {ON_DISK} are asked for whole, or for columns [:, a:b], not [{key}]")
             begin, end, step = where.indices(self.shape[1])
             if step != 1:
-                raise IndexError(f"columns on the disk follow each other, but their step is {step}")
+                raise IndexError(f"columns {ON_DISK} follow each other, but their step is {step}")
             return _Columns(self, slice(begin, max(begin, end)))
         if isinstance(key, int | np.integer):
             if not -len(self) <= key < len(self):

@@ -66,12 +66,23 @@ class EvaluationSettings(TypedDict, total=False):
 
 def is_same_setting(name: str, kept: Any, asked: Any) -> bool:
     """Tell whether a result's setting is what is asked for. The precision of networks in float64 is told by their
-    parameters; earlier versions called it by what was asked for.
+    parameters; earlier versions called it by what was asked for. Of code they told nothing of what it imports.
 
     >>> is_same_setting("precision", "float32", "float64"), is_same_setting("precision", "bf16", "float32")
     (True, False)
     """
+    if name == "code" and isinstance(kept, dict) and isinstance(asked, dict):
+        return kept.keys() == asked.keys() and all(_is_same_code(str(kept[key]), str(asked[key])) for key in kept)
     return bool(kept == asked) or (name == "precision" and "float64" in (kept, asked))
+
+
+def _is_same_code(kept: str, asked: str) -> bool:
+    """Compare SHA-256 of code, with that of its imports behind it where both have one.
+
+    >>> _is_same_code("a1 b2", "a1"), _is_same_code("a1 b2", "a1 c3")
+    (True, False)
+    """
+    return all(one == other for one, other in zip(kept.split(), asked.split(), strict=False))
 
 
 @dataclass(frozen=True)

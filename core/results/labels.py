@@ -276,17 +276,21 @@ def name_of_run(said: Any) -> str:
 
 
 def runs_named(attrs: Mapping[str, Any]) -> frozenset[str]:
-    """What the runs of a provenance may be called: each by its folder, its path or its label; none where models of
-    files or of memory are in it, too, which have names of their own.
+    """What the runs of a provenance may be called: each by its path, its label or a folder that no other one has; none
+    where models of files or of memory are in it, too, which have names of their own.
 
     >>> sorted(runs_named({"run": [{"path": "runs/fma"}]}))
     ['fma', 'runs/fma']
+    >>> sorted(runs_named({"run": [{"path": "a/fma"}, {"path": "b/fma"}]}))
+    ['a/fma', 'b/fma']
     """
     runs = _about_runs(attrs)
     paths = {str(one["path"]) for one in runs}
     if any(str(address).rpartition("@")[0] not in paths for address in attrs.get("addresses") or ()):
         return frozenset()
-    return frozenset({*map(name_of_run, runs), *map(visible, paths), *(PurePath(path).name for path in paths)} - {""})
+    folders = [PurePath(path).name for path in paths]
+    shared = {"", *(name for name in folders if folders.count(name) > 1)}
+    return frozenset({*({*map(name_of_run, runs), *folders} - shared), *map(visible, paths)} - {""})
 
 
 def _about_runs(attrs: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -47,12 +47,21 @@ def taken_in(module: nn.Module, samples: Samples, weights: Weights, layers: Sequ
     """Say of layers that return no tensor what of it is taken, by their names; of other layers nothing.
 
     Of an ``nn.LSTM``, attention and most blocks of transformers that is the first of a tuple.
+
+    Raises:
+        FedscopeError: a layer whose output has other rows than the samples, as positions.
     """
     said: dict[str, str] = {}
+    odd: dict[str, str] = {}
+    count = 0
 
-    def note(layer: str, _: nn.Module, __: Any, output: Any) -> None:
+    def note(layer: str, of: nn.Module, _: Any, output: Any) -> None:
+        taken = _samples_first(of, output)
         if not isinstance(output, Tensor) and (words := logits_in(output)[1]):
-            said[layer] = f"layer {layer} returns no tensor: {words}"
+            moved = "" if taken is logits_of(output) else ", its samples moved ahead of its positions"
+            said[layer] = f"layer {layer} returns no tensor: {words}{moved}"
+        if isinstance(taken, Tensor) and (taken.dim() == 0 or len(taken) != count):
+            odd[layer] = _no_row_a_sample(layer, taken, count)
 
     try:
         replica = replica_for(module, samples.x[:1])
@@ -60,10 +69,21 @@ def taken_in(module: nn.Module, samples: Samples, weights: Weights, layers: Sequ
             if layer != OUTPUT:
                 replica.module.get_submodule(layer).register_forward_hook(partial(note, layer))
         replica.load(weights.parameters, weights.buffers)
-        replica.logits(replica.prepare(samples.x[:FEW]))
+        for count in range(min(FEW, len(samples)), 0, -1)[:2]:  # positions first may be as many as samples once
+            replica.logits(replica.prepare(samples.x[:count]))
     except Exception:  # which measuring it says
         return {}
+    if odd:
+        raise FedscopeError(next(iter(odd.values())))
     return said
+
+
+def _samples_first(layer: nn.Module, output: Any) -> Any:
+    """What is taken of a layer's output; of a recurrent layer and of attention that have positions first, [T, n, d],
+    with the samples first."""
+    taken = logits_of(output)
+    turned = isinstance(layer, nn.RNNBase | nn.MultiheadAttention) and not layer.batch_first
+    return taken.transpose(0, 1) if turned and isinstance(taken, Tensor) and taken.dim() == 3 else taken
 
 
 class Activations:
@@ -130,8 +150,8 @@ class Activations:
         outputs = self._learnt.positions(outputs[None], y)[0][0]
         return outputs.reshape(len(outputs), -1)
 
-    def _record(self, layer: str, _: nn.Module, __: Any, output: Any) -> None:
-        taken = logits_of(output)
+    def _record(self, layer: str, of: nn.Module, _: Any, output: Any) -> None:
+        taken = _samples_first(of, output)
         # a copy: what follows may work in place, as nn.ReLU(inplace=True) does
         copy = taken.clone(memory_format=torch.contiguous_format) if isinstance(taken, Tensor) else taken
         self._seen[layer].append(copy)
@@ -151,8 +171,12 @@ def _one(layer: str, seen: Sequence[Any], samples: int) -> Tensor:
             "give a layer inside or behind it"
         )
     if seen[0].dim() == 0 or len(seen[0]) != samples:
-        raise FedscopeError(
-            f"layer {layer} returns shape {list(seen[0].shape)} for {samples} samples, and features are a row a "
-            "sample; give another layer"
-        )
+        raise FedscopeError(_no_row_a_sample(layer, seen[0], samples))
     return seen[0]
+
+
+def _no_row_a_sample(layer: str, output: Tensor, samples: int) -> str:
+    return (
+        f"layer {layer} returns shape {list(output.shape)} for {samples} samples, and features are a row a sample; "
+        "give another layer"
+    )

@@ -119,6 +119,11 @@ class Alignment(TableResult):
         labels.append(label_of_repaired(labels))
         return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
 
+    @classmethod
+    def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        """None are known: the models of a round are named by it, without their run."""
+        return frozenset()
+
     def list_names(self) -> tuple[str, ...]:
         """List the models that were given, in their order: the first is the one that stays, which no row of moved
         units names."""

@@ -467,6 +467,46 @@ def test_of_a_tuple_the_first_is_taken_and_said() -> None:
         assert by_layer[layer].cka[0, 1] == pytest.approx(expected, rel=1e-4)
 
 
+class PositionsFirst(nn.Module):
+    """A recurrent network whose layers have positions first, with numbers of another."""
+
+    def __init__(self, of: Recurrent) -> None:
+        super().__init__()
+        self.cells, self.attention, self.head = nn.LSTM(6, 8), nn.MultiheadAttention(8, 2), nn.Linear(8, 3)
+        self.load_state_dict(of.state_dict())
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.cells(x.transpose(0, 1))[0]
+        answer: Tensor = self.head(self.attention(h, h, h)[0][-1])
+        return answer
+
+
+@pytest.mark.parametrize("layer", ["cells", "attention"])
+def test_features_are_of_samples_where_a_layer_has_positions_first(layer: str) -> None:
+    """As many positions as samples of a batch would be taken for these."""
+    nets, data = recurrent(), (torch.randn(40, 5, 6), torch.arange(40) % 3)
+    with pytest.warns(FedscopeWarning, match="its samples moved ahead of its positions"):
+        turned = fedscope.cka([PositionsFirst(one).eval() for one in nets], data=data, layer=layer, batch=5)
+    with pytest.warns(FedscopeWarning, match="the first is taken$"):
+        usual = fedscope.cka(nets, data=data, layer=layer, batch=5)
+    assert turned.cka[0, 1] == pytest.approx(usual.cka[0, 1], rel=1e-4)
+
+
+def test_a_layer_with_other_rows_than_samples_is_refused_whatever_their_number() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.turn, self.head = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            answer: Tensor = self.head(self.turn(x.transpose(0, 1))[-1])
+            return answer
+
+    data = torch.randn(40, 4, 6), torch.arange(40) % 3
+    with pytest.raises(FedscopeError, match=r"layer turn returns shape \[4, 3, 6\] for 3 samples, and features are a"):
+        fedscope.cka([Turned().eval(), Turned().eval()], data=data, layer="turn", batch=4)
+
+
 def test_tensors_of_layers_are_taken_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
     data = torch.randn(40, 5, 6), torch.arange(40) % 3
     assert "features" not in fedscope.cka(recurrent(), data=data, layer="head").attrs

@@ -57,6 +57,11 @@ class Curves(TableResult):
     bands: tuple[Band, ...] = ()
 
     @classmethod
+    def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        """None are known: bands have names of their own, and nothing is computed before they are there."""
+        return frozenset()
+
+    @classmethod
     def of(cls, runs: Sequence[Run], *, bands: bool = False, **asked: Any) -> Self:
         """Collect what was measured while training, and since (``fedscope measure``); ``attrs`` names the runs' tasks
         where one has another than the usual, and as ``measured`` on what was measured afterwards.

@@ -16,6 +16,7 @@ from .engine import EngineName
 if TYPE_CHECKING:
     from torch import nn
 
+    from ...checkpoints import Run
     from ..config.config import Config
     from ..data.dataset import Dataset
 
@@ -92,3 +93,19 @@ def is_small(module: nn.Module, device: str) -> bool:
     if device.startswith("cuda"):
         return size <= MOST_PARAMETERS_ON_CUDA
     return size <= MOST_PARAMETERS and not any(isinstance(layer, _ConvNd) for layer in module.modules())
+
+
+def refuse_one_by_one(run: Run, config: Config) -> None:
+    """Refuse to go on one client after the other where several were trained in one pass: numbers would be others.
+
+    A method of somebody's own that an earlier fedscope took for one that may be trained so is that by its own word now.
+
+    Raises:
+        FedscopeError: names the method.
+    """
+    if config.run.engine == "cohort" and is_own(config.client) and not config.client.takes_several:
+        raise FedscopeError(
+            f"{run.path} trained several clients in one pass, and client.method = {method_name(config.client)!r} has "
+            "functions of which nothing says that they take several; write vectorised = True in its class if they do, "
+            "and give --code-changed, or train anew"
+        )

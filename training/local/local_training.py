@@ -161,7 +161,7 @@ class LocalTask:
                 if method.clip:
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
-                    refuse_another(method, steps.correct(w, g), g)
+                    refuse_another(method, steps.correct(w, g), g, w)
                 bench.hold()
                 eta = self.pace.lr if steps.rate is None else steps.rate(done, planned)
                 if optimiser is None:
@@ -335,16 +335,22 @@ def local_sgd(
     return task.sgd(method, Steps(objective, gradient, correct, rate, after_epoch))
 
 
-def refuse_another(method: ClientMethod, returned: Any, g: Tensor) -> None:
-    """Refuse a gradient that ``correct`` returned instead of changing ``g``; what shares its memory is no other.
+def refuse_another(method: ClientMethod, returned: Any, g: Tensor, w: Tensor) -> None:
+    """Refuse a gradient that ``correct`` returned instead of changing ``g``.
+
+    What shares the memory of ``g`` or ``w`` is no other gradient, nor is what was changed in place, as a sum that the
+    method keeps: such a line may end in it.
 
     Raises:
         ReturnedError: an array as large as ``g``.
     """
-    if returned is None or returned is g or not isinstance(returned, Tensor | np.ndarray) or returned.shape != g.shape:
+    if not isinstance(returned, Tensor | np.ndarray) or returned.shape != g.shape:
         return
-    if isinstance(returned, Tensor) and returned.untyped_storage().data_ptr() == g.untyped_storage().data_ptr():
-        return
+    if isinstance(returned, Tensor):
+        memory = returned.untyped_storage().data_ptr()
+        kept = returned.is_inference() or returned._version > 0  # a version counts what was done in place
+        if kept or memory in (g.untyped_storage().data_ptr(), w.untyped_storage().data_ptr()):
+            return
     raise ReturnedError(
         f"the correct of {method_name(method)} returned another gradient, which nobody takes; change g in place, as "
         "g.add_(...) and g.mul_(...) do, or copy the other one to it, as in g.copy_(...)"

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.seeded import forked
 from ..returned_arrays import is_own
+from ..settings.code_source import source_of
 from ..settings.registry import method_name
 from .dropout_masks import MaskStream, address_dropout
 
@@ -65,9 +67,11 @@ def warn_of_draws(model: str) -> None:
 
 @contextmanager
 def watching_draws(methods: Sequence[object]) -> Iterator[None]:
-    """Say if methods of somebody's own draw from a stream that the whole program shares, of which no seed of a run is.
+    """Say if in a round of methods of somebody's own numbers are drawn from a stream that the whole program shares,
+    which no seed of a run sets.
 
-    Methods are not told about whose file seeds such streams.
+    Methods are not told about whose files seed such streams. Who draws is not known (the methods, what they call, a
+    loss), nor whether a number of the run depends on it.
     """
     own = [method for method in methods if is_own(method) and not _seeds(type(method))]
     before = _streams() if own else {}
@@ -75,9 +79,10 @@ def watching_draws(methods: Sequence[object]) -> Iterator[None]:
     moved = [name for name, state in (_streams() if own else {}).items() if state != before[name]]
     if moved:
         warn_user(
-            f"{' or '.join(map(method_name, own))} draws random numbers from {' and '.join(moved)}'s own stream, so "
-            "the numbers of the run differ from run to run; draw them from a generator that is seeded by the round "
-            "and the client, as np.random.default_rng((task.seed, task.round, task.client)), or (7, cohort.round)"
+            f"a round of {' and '.join(map(method_name, own))} drew random numbers from {' and '.join(moved)}'s own "
+            "stream, which no seed of the run sets: where its numbers depend on them, they differ from run to run; "
+            "draw them from a generator that is seeded by the round and the client, as "
+            "np.random.default_rng((task.seed, task.round, task.client)), or (7, cohort.round)"
         )
 
 
@@ -90,10 +95,18 @@ def _streams() -> dict[str, object]:
     }
 
 
+#: a call by which a stream is seeded or put back, as ``torch.manual_seed(``, ``np.random.seed(`` or a helper's
+#: ``seed_all(``; of a generator of one's own, ``g.manual_seed(``, none
+_SEEDING = re.compile(
+    r"\b(torch|random|cuda)\.\w*seed\w*\(|\.seed_\w+\(|(?<!def )(?<![\w.])\w*seed\w*\(|set_(rng_)?state\(|setstate\("
+)
+
+
 def _seeds(kind: type[object]) -> bool:
-    """Check whether the file of a class seeds such a stream, as far as it can be read."""
-    try:
-        text = inspect.getsource(sys.modules[kind.__module__])
-    except (KeyError, OSError, TypeError):
-        return False
-    return any(word in text for word in ("torch.manual_seed(", "random.seed(", ".set_rng_state(", ".set_state("))
+    """Check whether a class, its file, or one of one's own that it imports seeds such a stream, as far as they can be
+    read."""
+    texts = [one.text for one in source_of(kind).imports]
+    for thing in (kind, sys.modules.get(kind.__module__)):
+        with suppress(OSError, TypeError):
+            texts.append(inspect.getsource(thing))  # type: ignore[arg-type]
+    return any(_SEEDING.search(text) for text in texts)

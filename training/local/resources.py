@@ -49,7 +49,8 @@ def say_memory(server: ServerMethod, layout: Layout, count: int, whose: str) -> 
     if not put_aside(count, layout.size, layout.dtype) or (needed := memory_of_step(server, layout, count)) <= HELD:
         return
     name, free = method_name(server), free_memory()
-    holds = f"--server {name} holds a layer of {whose} in memory, {format_size(needed)}"
+    what = "a layer" if server.reads == "layers" else "one model at a time"
+    holds = f"--server {name} holds {what} of {whose} in memory, {format_size(needed)}"
     if free is not None and needed > free:
         raise FedscopeError(f"{holds}, but {format_size(free)} are free; free some, or give --server fma")
     warn_user(holds)

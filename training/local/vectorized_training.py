@@ -125,7 +125,7 @@ class VectorizedTask(LocalTask):
                 if method.clip:
                     g.mul_((method.clip / (length(g) + 1e-12)).clamp(max=1.0))
                 if steps.correct is not None:
-                    refuse_another(method, steps.correct(w, g), g)
+                    refuse_another(method, steps.correct(w, g), g, w)
                 bench.hold()
                 if optimiser is not None:
                     bench.step(optimiser, eta, active)

@@ -10,7 +10,7 @@ from torch import nn
 
 from ...checkpoints import DiskMatrix, FedscopeError, Layout, Partition, TensorEntry, Weights, as_disk_matrix
 from ...checkpoints.io.warn_user import warn_user
-from ...checkpoints.rounds.disk_matrix import NUMBERS, ReadOnlyMatrix
+from ...checkpoints.rounds.disk_matrix import NUMBERS, ON_DISK, ReadOnlyMatrix
 from ...evaluation.device import Compute
 from ...old_paths import names_of
 from ..data.dataset import Dataset
@@ -67,7 +67,7 @@ def step_server(
 def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
     try:
         served = ask(server, server.step, state, start, clients, cohort)
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, TypeError, IndexError) as error:
         if not is_own(server) or not _of_rows_on_disk(error):
             raise
         raise FedscopeError(
@@ -96,9 +96,10 @@ def look_ahead(server: ServerMethod, state: State, model: Weights, round: int) -
     return replace(model, parameters=ahead)
 
 
-def _of_rows_on_disk(error: AttributeError | TypeError) -> bool:
+def _of_rows_on_disk(error: AttributeError | TypeError | IndexError) -> bool:
     """Check whether an error is about what rows on the disk lack and an array has."""
-    return isinstance(getattr(error, "obj", None), DiskMatrix) or ReadOnlyMatrix.__name__ in str(error)
+    words = str(error)
+    return isinstance(getattr(error, "obj", None), DiskMatrix) or ReadOnlyMatrix.__name__ in words or ON_DISK in words
 
 
 def warn_of_test_data(server: ServerMethod) -> None:

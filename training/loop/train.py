@@ -37,7 +37,7 @@ from ..config.from_python import SINGLE, config_with
 from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
-from ..local.engine_choice import engine_of, with_engine
+from ..local.engine_choice import engine_of, refuse_one_by_one, with_engine
 from ..local.gradient_hooks import refuse_hooks
 from ..local.head_checks import refuse_other_head
 from ..local.local_training import refuse_single_samples
@@ -330,6 +330,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     if compute.cluster is not None:
         compute.cluster.begin()
     kind = config.run.engine
+    refuse_one_by_one(run, config)
     work = Engine(module, compute, options.profile, kind if kind == "cohort" else engine_of(config, module, data))
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
         with RunWriter.open(run.path) as writer:

@@ -53,8 +53,9 @@ class CodeSource:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the text, or where others are imported of all: results that compare it do not keep them."""
-        return digest_of(" ".join([self.sha256, self.said()["imports"]])) if self.imports else self.sha256
+        """The SHA-256 of the text, and behind it where others are imported that of theirs: results that compare it do
+        not keep them, and results of earlier versions have the first alone."""
+        return f"{self.sha256} {digest_of(self.said()['imports'])}" if self.imports else self.sha256
 
 
 def source_of(thing: Any) -> CodeSource:

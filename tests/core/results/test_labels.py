@@ -185,6 +185,24 @@ def test_names_that_are_no_runs_are_left_to_the_answer(here: Path, capsys: pytes
     assert "Adam" in capsys.readouterr().out
 
 
+def test_bands_and_models_of_a_round_are_called_by_their_own_names(here: Path) -> None:
+    """Neither begins with the name of a run."""
+    for seed in (1, 2):
+        fedscope.train(rounds=1, clients=2, epochs=1, seed=seed, out=f"runs/plain-{seed}")
+    both = ["runs/plain-1", "runs/plain-2"]
+    found = fedscope.curves(both, bands=True, labels={"plain": "FedAvg"})
+    assert found.list_names() == ("FedAvg",)
+    aligned = fedscope.align("runs/fma", rounds=1, limit=20, labels={"1/client-1": "Hospital B"})
+    assert "Hospital B" in aligned.list_names()
+
+
+def test_a_folder_that_two_runs_share_is_no_name_that_is_offered(here: Path) -> None:
+    for folder in "ab":
+        shutil.copytree("runs/fma", f"{folder}/fma")
+    with pytest.raises(FedscopeError, match=r'^\'fna\' is not in this result.*"a/fma"|; it is of a/fma, b/fma'):
+        fedscope.decompose(["a/fma", "b/fma"], draws="none", labels={"fna": "one"})
+
+
 def test_runs_in_a_dict_are_called_by_its_keys(here: Path) -> None:
     updates = fedscope.updates({"Fed/Avg": "runs/fma"}, rounds=1)
     assert updates.list_names() == ("Fed/Avg",)

@@ -161,19 +161,29 @@ def test_methods_that_draw_from_a_shared_stream_are_told_of(given: Any, stream: 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", FedscopeWarning)
         fedscope.train(out=tmp_path / "run", **how, **given)
-    said = {str(one.message) for one in told if "'s own stream, so the numbers of the run" in str(one.message)}
+    said = {str(one.message) for one in told if "'s own stream, which no seed" in str(one.message)}
     assert len(said) == bool(stream)
-    assert all(re.search(rf":\w+ draws random numbers from {stream}'s own stream", one) for one in said)
+    assert all(re.search(rf":\w+ drew random numbers from {stream}'s own stream", one) for one in said)
 
 
-def test_a_file_that_seeds_the_shared_streams_is_not_told_about(tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "seeds_itself.py").write_text(
+@pytest.mark.parametrize(
+    "line", ["np.random.se ed(7)", "torch.random.manual_se ed(7)", "from own_se eds import se ed_all; se ed_all()"]
+)
+def test_a_file_that_seeds_the_shared_streams_is_not_told_about(line: str, tmp_path: Path, monkeypatch: Any) -> None:
+    """Of the class, of its file, or of what it imports."""
+    line = line.replace("se ed", "se" + "ed")  # in parts: this file seeds nothing
+    name = f"seeds_itself_{abs(hash(line))}"
+    (tmp_path / "own_seeds.py").write_text(
+        "import numpy as np\n\n\ndef se ed_all():\n    np.random.se ed(3)\n".replace("se ed", "se" + "ed")
+    )
+    (tmp_path / f"{name}.py").write_text(
         "import numpy as np\n"
+        "import torch\n"
         "from fedscope.methods import Served, ServerMethod, mean_update\n\n\n"
         "class Own(ServerMethod):\n"
         "    def step(self, state, start, clients, cohort):\n"
-        "        np.random." + "seed(cohort.round)\n"  # in parts: this file seeds nothing
-        "        noise = np.random.normal(0, 0.01, start.layout.size)\n"
+        f"        {line}\n"
+        "        noise = np.random.normal(0, 0.01, start.layout.size) + torch.rand(1).numpy()\n"
         "        moved = start.parameters + mean_update(start, clients) + noise\n"
         "        return Served(moved.astype(start.layout.dtype))\n"
     )
@@ -182,5 +192,5 @@ def test_a_file_that_seeds_the_shared_streams_is_not_told_about(tmp_path: Path, 
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", FedscopeWarning)
-        fedscope.train(out=tmp_path / "run", rounds=2, clients=2, server=import_module("seeds_itself").Own, epochs=1)
+        fedscope.train(out=tmp_path / "run", rounds=2, clients=2, server=import_module(name).Own, epochs=1)
     assert not [one for one in told if "own stream" in str(one.message)]

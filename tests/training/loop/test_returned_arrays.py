@@ -213,6 +213,8 @@ def test_a_gradient_that_nobody_takes_is_refused(tmp_path: Path, engine: str, co
         lambda w, g: g.mul_(0.5).norm(),  # and what it was is told
         lambda w, g: g.copy_(g + 0.1 * w),  # the remedy
         lambda w, g: g.mul_(0.5) is None,
+        lambda w, g: w.mul_(0.999),  # decay of the model itself
+        lambda w, g: torch.zeros_like(g).add_(g),  # a sum that a method keeps
     ],
 )
 def test_a_gradient_that_was_changed_in_place_may_be_returned(tmp_path: Path, correct: Any) -> None:

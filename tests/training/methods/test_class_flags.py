@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, TemporaryMatrix, Weights, as_array
 from fedscope.methods import ClientMethod, Served, ServerMethod, local_sgd, mean_update, updates
 from fedscope.training import train
@@ -110,6 +111,25 @@ def test_a_mixins_training_takes_clients_one_by_one(tmp_path: Path) -> None:
         train(cohort, tmp_path / "cohort", client=Mixed)
     rows = [run.round(1).read("global").parameters for run in (one, other)]
     np.testing.assert_array_equal(*rows)
+
+
+def test_a_run_that_trained_several_in_one_pass_does_not_go_on_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of an earlier version, which took the class for one that may be trained so."""
+    given: dict[str, Any] = {
+        "data": {"clients": 4, "share": 0.3},
+        "model": {"hidden": [4]},
+        "client": {"epochs": 1},
+        "run": {"rounds": 2, "participation": 1.0, "evaluate_clients": 0, "engine": "cohort"},
+    }
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Mixed, "vectorised", True)
+        run = train(given, tmp_path / "run", client=Mixed, until=1)
+    with pytest.raises(FedscopeError, match=r"trained several clients in one pass, .*write vectorised = True in its"):
+        fedscope.resume(run.path, code={"client": Mixed})
+    monkeypatch.setattr(Mixed, "vectorised", True)
+    assert fedscope.resume(run.path, code={"client": Mixed}).rounds == (1, 2)
 
 
 class Clips:
@@ -215,3 +235,19 @@ def test_rows_on_the_disk_that_are_taken_for_an_array_are_told_about(tmp_path: P
     with pytest.raises(AttributeError, match="nothing"):
         step_server(Asks(), {}, small.start, there, small.cohort())
     assert mean_update(small.start, there).shape == (small.start.layout.size,)
+
+
+@dataclass(frozen=True)
+class Picks(ServerMethod):
+    """Takes some columns, as of an array."""
+
+    def step(self, state: Any, start: Any, clients: Any, cohort: Any) -> Served:
+        clients.parameters[:, np.array([0, 1])].mean(axis=0)
+        return Served(start.parameters)
+
+
+def test_rows_on_the_disk_that_are_taken_for_an_array_are_told_in_a_sentence(tmp_path: Path, small: Any) -> None:
+    with pytest.raises(
+        FedscopeError, match=r"step takes clients\.parameters for an array \(rows on the disk are asked"
+    ):
+        step_server(Picks(), {}, small.start, on_disk(tmp_path, small.clients()), small.cohort(), 3)
