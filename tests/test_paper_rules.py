@@ -552,6 +552,28 @@ def test_fedsas_peak_depends_on_the_bound(made: SimpleNamespace) -> None:
     assert 40 * (found.numbers[0].value + 0.5) == pytest.approx(1)
 
 
+def test_findings_say_of_how_many_long_runs_they_are(made: SimpleNamespace, tmp_path: Path) -> None:
+    """Of a second seed that is like the first, each number stands, and each comparison counts twice."""
+    results = tmp_path / "results"
+    shutil.copytree(PAPERS / "results" / "ima", results / "ima")
+    for first in (PAPERS / "results" / "long").glob("*/*-0"):
+        shutil.copytree(first, results / "long" / first.parent.name / first.name)
+    of = made.findings_ima
+    told = {name: " ".join(getattr(of, name)(results / "ima")) for name in ("locality", "three", "basin")}
+    for first in results.glob("long/*/*-0"):
+        again = shutil.copytree(first, first.with_name(f"{first.name[:-1]}1"))
+        about = json.loads((again / "unit.json").read_text()) | {"unit": again.name}
+        (again / "unit.json").write_text(json.dumps(about))
+    twice = {name: " ".join(getattr(of, name)(results / "ima")) for name in told}
+    assert all("one run" in words.lower() for words in told.values())
+    assert "2 runs each, it is -0.34 (-0.34 to -0.34)" in twice["locality"]
+    counted = re.findall(r"(\d+) of (\d+)", told["three"])
+    assert re.findall(r"(\d+) of (\d+)", twice["three"]) == [(str(2 * int(a)), str(2 * int(b))) for a, b in counted]
+    assert "In 2 runs of its 400 rounds" in twice["three"]
+    assert "Each is of one seed" in told["basin"]
+    assert re.search(r"The first claim is [\w ]+ there, the second is reproduced\.", twice["basin"])
+
+
 @pytest.mark.parametrize(
     ("own", "kind"),
     [((0.6, 0.6, 0.6), "reproduced"), ((0.6, 0.3, 0.6), "reproduced"), ((0.3, 0.6, 0.6), "not tested at this size")],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,49 @@ from verdicts import Number, borne, points, said
 SILO, DECAY = "silo", "silo-decay"
 
 
-def _long(results: Path, key: str, where: Callable[[str], bool] = bool) -> list[Number]:
-    """The numbers behind a claim of the long runs, of one seed as long as no finding is written of more."""
+@dataclass(frozen=True)
+class Long:
+    """What the long runs say of a claim.
+
+    Attributes:
+        numbers: behind it, without those that are pooled over others; kind: what became of it.
+    """
+
+    numbers: tuple[Number, ...]
+    kind: str
+
+    @property
+    def seeds(self) -> int:
+        """Of how many seeds all numbers are."""
+        return min(len(one.seeds) for one in self.numbers)
+
+    @property
+    def runs(self) -> str:
+        """How many runs that is, in a sentence."""
+        return "one run" if self.seeds == 1 else f"{self.seeds} runs"
+
+    @property
+    def span(self) -> str:
+        """From the least of the numbers to the greatest."""
+        low, high = (said(pick(one.value for one in self.numbers), percent=True) for pick in (min, max))
+        return f"{low} to {high}"
+
+    @property
+    def above(self) -> str:
+        """How many numbers of how many lie above 0, those of each seed counted by themselves."""
+        own = [value for one in self.numbers for value in one.seeds]
+        return f"{sum(value > 0 for value in own)} of {len(own)}"
+
+
+def _long(results: Path, key: str) -> Long:
     own = groups(results.parent / "long", "ima")
     (found,) = (one for of in own[0].outcomes.values() for one in of if one.key == key)
-    numbers = [one for one in found.numbers[found.effects :] if where(one.where)]
-    borne(bool(numbers) and all(len(one.seeds) == 1 for one in numbers), "long runs are of one seed")
-    return numbers
+    return Long(found.numbers[found.effects :], found.kind)
 
 
-def _span(numbers: list[Number]) -> str:
-    low, high = (said(pick(one.value for one in numbers), percent=True) for pick in (min, max))
-    return f"{low} to {high}"
+def _interval(number: Number) -> str:
+    """Return ``-0.34``, or with several seeds ``-0.34 (-0.40 to -0.28)``."""
+    return f"{number.value:.2f}" + ("" if math.isnan(number.low) else f" ({number.low:.2f} to {number.high:.2f})")
 
 
 def _reading(results: Path, claim: str, run: str, name: str, round: int) -> Any:
@@ -42,13 +75,13 @@ def _reading(results: Path, claim: str, run: str, name: str, round: int) -> Any:
 
 def locality(results: Path) -> tuple[str, str, str]:
     """The signed locality."""
-    from fedscope.decomposition.explanation.wording import spell
+    from fedscope.decomposition.explanation.wording import list_words, spell
 
     first, last, decayed = (
         _reading(results, "locality-adds", run, "locality", at) for run, at in ((SILO, 0), (SILO, -1), (DECAY, -1))
     )
     long = _long(results, "locality_adds")
-    below = max(one.value for one in long) < 0
+    below = max(value for one in long.numbers for value in one.seeds) < 0
     borne(first.low > 0 > last.high and decayed.high < 0 and below, "locality is above 0 at first and below 0 at last")
     return (
         "Locality is the loss of the averaged weights minus that of the averaged outputs. In a cross-silo federation "
@@ -56,8 +89,8 @@ def locality(results: Path) -> tuple[str, str, str]:
         "with a decaying rate.",
         "Below 0, the averaged model is better than the ensemble of its clients.",
         "The theorem bounds this difference by O(Δ²) and leaves its sign open. The paper reads it as a loss that is "
-        "added. The sign is our addition, on one run each; in runs of the paper's 400 rounds it is "
-        f"{long[0].value:.2f} and {long[1].value:.2f} on average after early training.",
+        f"added. The sign is our addition, on one run each. At the paper's 400 rounds, {long.runs} each, it is "
+        f"{list_words([_interval(one) for one in long.numbers])} on average after early training.",
     )
 
 
@@ -109,13 +142,9 @@ def three(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
         "Across silos, the mean of all ten clients has lower test loss and error than each of them (intervals apart) "
         f"{rounds_.rpartition('apart, ')[2].rstrip('.')}.",
         "The paper says that the mean of three is better on each of its planes. "
-        f"In one run of its 400 rounds, {_better(devices)} comparisons of losses and errors across devices say so, and "
-        f"{_better(silos)} across silos.",
+        f"In {devices.runs} of its 400 rounds, {devices.above} comparisons of losses and errors across devices say so. "
+        f"In {silos.runs} across silos, {silos.above} do.",
     )
-
-
-def _better(numbers: list[Number]) -> str:
-    return f"{sum(one.value > 0 for one in numbers)} of {len(numbers)}"
 
 
 def basin(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[str, str, str]:
@@ -125,17 +154,30 @@ def basin(results: Path, rounds: tuple[int, int, int] = (7, 75, 150)) -> tuple[s
     globals_ = found["globals_nearer"].numbers[0].value
     depths = [one.value for one in rules.depths(results)]
     long, lines = _long(results, "misses_minimum"), _long(results, "inner")
-    inner = min(min(depths), *(one.value for one in lines))
+    both = (*long.numbers, *lines.numbers)
+    inner = min(min(depths), *(one.value for one in lines.numbers))
     borne(min(misses) > 0.01 and globals_ > 0 and inner > 0, "means over rounds lie lower than each round")
+    shorter = _mean(misses) > _mean(one.value for one in long.numbers)
+    shorter &= _mean(depths) > _mean(one.value for one in lines.numbers)
+    borne(shorter and {len(one.seeds) for one in both} == {long.seeds}, "long runs of as many seeds have less of both")
     low, high = (said(value, percent=True) for value in (min(misses), max(misses)))
     return (
         f"The lowest loss of a plane through three clients is {low} to {high} below their mean's.",
         f"The best of the last three global models is {said(globals_, percent=True)} above their mean. Also, "
         f"every line between two global models has a point that is {said(min(depths), percent=True)} to "
         f"{said(max(depths), percent=True)} below both ends.",
-        f"In a run of the paper's 400 rounds these are {_span(long)} and {_span(lines)}, so less. Each is of one seed, "
-        "so neither counts as reproduced yet.",
+        f"In {long.runs} of the paper's 400 rounds these are {long.span} and {lines.span}, so less. "
+        + (
+            "Each is of one seed, so neither counts as reproduced yet."
+            if long.seeds == 1
+            else f"The first claim is {long.kind} there, the second is {lines.kind}."
+        ),
     )
+
+
+def _mean(values: Iterable[float]) -> float:
+    own = list(values)
+    return math.fsum(own) / len(own)
 
 
 def gain(results: Path) -> tuple[str, str, str]:

@@ -191,7 +191,7 @@ def test_bands_and_models_of_a_round_are_called_by_their_own_names(here: Path) -
         fedscope.train(rounds=1, clients=2, epochs=1, seed=seed, out=f"runs/plain-{seed}")
     both = ["runs/plain-1", "runs/plain-2"]
     found = fedscope.curves(both, bands=True, labels={"plain": "FedAvg"})
-    assert found.list_names() == ("FedAvg",)
+    assert "FedAvg" in found.list_names()
     aligned = fedscope.align("runs/fma", rounds=1, limit=20, labels={"1/client-1": "Hospital B"})
     assert "Hospital B" in aligned.list_names()
 
