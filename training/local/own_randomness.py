@@ -65,15 +65,22 @@ def warn_of_draws(model: str) -> None:
     )
 
 
+def unseeded(methods: Sequence[object]) -> list[object]:
+    """Return the methods that are somebody's own, but for those whose files seed the streams that the program shares;
+    it reads these files."""
+    return [method for method in methods if is_own(method) and not _seeds(type(method))]
+
+
 @contextmanager
-def watching_draws(methods: Sequence[object]) -> Iterator[None]:
+def watching_draws(own: Sequence[object]) -> Iterator[None]:
     """Say if in a round of methods of somebody's own numbers are drawn from a stream that the whole program shares,
     which no seed of a run sets.
 
-    Methods are not told about whose files seed such streams. Who draws is not known (the methods, what they call, a
-    loss), nor whether a number of the run depends on it.
+    Who draws is not known (the methods, what they call, a loss), nor whether a number of the run depends on it.
+
+    Args:
+        own: what :func:`unseeded` leaves.
     """
-    own = [method for method in methods if is_own(method) and not _seeds(type(method))]
     before = _streams() if own else {}
     yield
     moved = [name for name, state in (_streams() if own else {}).items() if state != before[name]]

@@ -42,7 +42,7 @@ from ..local.gradient_hooks import refuse_hooks
 from ..local.head_checks import refuse_other_head
 from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
-from ..local.own_randomness import draws_by_itself, warn_of_draws, watching_draws
+from ..local.own_randomness import draws_by_itself, unseeded, warn_of_draws, watching_draws
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..local.trial_batch import trial_rows, try_batch
 from ..models.custom import Factory, OwnModel
@@ -388,7 +388,7 @@ def run_rounds(federation: Federation, position: Position, writer: RunWriter, op
     config, engine = federation.config, federation.engine
     federation = replace(federation, storage=CohortStorage(writer.path))
     # of a model that draws by itself it is said already
-    methods = () if writer.run.info.get("own_draws") else (config.client, config.server, config.average)
+    methods = unseeded(() if writer.run.info.get("own_draws") else (config.client, config.server, config.average))
     beside = {"always": engine.compute.is_gpu, "never": engine.profile is not None}  # a profile's parts add up
     with Recording(writer, config, RunMemory(writer.run), options.watcher, **beside) as recording:
         while position.round < min(config.run.rounds, options.until or config.run.rounds):

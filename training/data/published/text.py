@@ -48,9 +48,8 @@ def load(argument: str, task: Task = TASKS[TASK]) -> Dataset:
     path, tokenizer = expand_home(name), expand_home(folder) / TOKENIZER
     if not path.is_file():
         raise FedscopeError(f"{place}: there is no file {path}; give a text in UTF-8")
-    text = read_text(
-        path, "a text", "give a part of it", MOST, mark=True
-    )  # its tokens stay those of runs that are there
+    # with its mark, so that its tokens stay those of runs that are there
+    text = read_text(path, "a text", "give a part of it", MOST, mark=True)
     tokens = np.array(_encode(tokenizer, text, place), np.int64)
     if len(tokens) < 2:
         raise FedscopeError(f"{place}: {path} has fewer than two tokens, so there is no next one; give a longer text")
