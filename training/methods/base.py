@@ -298,7 +298,8 @@ class ServerMethod(Settings):
     about: ClassVar[MethodInfo]  #: its row of the feature table
     #: whether it steps along the clients' mean update alone, so that an average over rounds may come first
     optimiser: ClassVar[bool] = False
-    #: whether what it makes depends on the clients' models alone, not on the model that they were sent
+    #: whether what it makes depends on the clients' models alone, not on the model that they were sent; a class of
+    #: one's own with a step says so itself
     forgets_start: ClassVar[bool] = False
     #: whether it reads how many steps clients took, which a run of another program need not say
     counts_steps: ClassVar[bool] = False
@@ -321,8 +322,12 @@ class ServerMethod(Settings):
 
     def __init_subclass__(cls) -> None:
         _describe(cls)
-        if is_somebodys(cls) and _has_functions_before(cls, "reads", _NO_PART_OF_STEP):
+        if not is_somebodys(cls):
+            return
+        if _has_functions_before(cls, "reads", _NO_PART_OF_STEP):
             cls.reads = "rows"
+        if _has_functions_before(cls, "forgets_start", _NO_PART_OF_STEP):
+            cls.forgets_start = False
 
     weighting: Literal["samples", "uniform"] = setting("samples", "weights p: proportional to n_i, or equal")
 

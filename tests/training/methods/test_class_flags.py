@@ -180,6 +180,9 @@ class Weighing(FedAdam):
 
 def test_a_server_with_a_step_of_its_own_reads_rows_unless_it_says_so() -> None:
     assert {kind.reads for kind in (Clip, ClipFMA, Stepping, Tilted)} == {"rows"}
+    # FMA's mean forgets the model that was sent, and a step of one's own from it does not
+    assert FMA.forgets_start
+    assert not ClipFMA.forgets_start
     assert Weighing.reads == "columns"
 
     @dataclass(frozen=True)
