@@ -191,7 +191,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
         return 130
     except click.ClickException as error:
         said = StringIO()
-        error.show(said)
+        _explained(error).show(said)
         say_lines(said.getvalue().rstrip("\n"), err=True)
         return 2
     except ReaderGoneError:  # `fedscope ls | head`
@@ -207,6 +207,15 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
             raise
         say(f"fedscope: {error_line(error, arguments)}", err=True)
         return 2
+
+
+def _explained(error: click.ClickException) -> click.ClickException:
+    """The refusal of a command line, with what an unknown option may have meant."""
+    if not isinstance(error, click.NoSuchOption):
+        return error
+    from .unknown_options import explain
+
+    return explain(error)
 
 
 def _say_warning(

@@ -49,28 +49,8 @@ class Varied:
         return re.sub(r"[^\w.-]+", "-", "-".join([*(Path(file).stem for file in self.files), *axes]))
 
 
-class _Sweep(click.Command):
-    """The command, which says how a flag of ``train`` is written here."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See click."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            from .train import PLACES
-
-            if error.option_name == "--method":
-                raise click.UsageError("No such option '--method'; methods are varied: method=A,B,C", ctx) from None
-            if (place := PLACES.get(error.option_name)) is None:
-                raise
-            raise click.UsageError(
-                f"No such option '{error.option_name}'; write --set {place}=VALUE, or {place}=A,B,C to vary it", ctx
-            ) from None
-
-
 @click.command(
     "sweep",
-    cls=_Sweep,
     epilog="Example:  fedscope sweep method=fma,ima run.participation=0.1,0.2 --seeds 0..2 --set run.rounds=30    "
     "All of a paper's table:  fedscope sweep --recipe ima/table1-cifar10-cnn-shards2 --scale 0.1    "
     "Look first:  fedscope sweep method=fma,ima --dry-run    "

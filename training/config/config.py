@@ -35,7 +35,7 @@ from ..settings.values import parse_value
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig
-from .setting_names import offer_setting
+from .setting_names import offer_elsewhere, offer_setting
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class Config:
             made = _read(look(shelf, which, table), table, raw)
             chosen[name] = ModelChoice(which, made) if name == "model" else made
         return cls(
-            data=DataConfig.read(raw.get("data", {})),
-            run=RunConfig.read(raw.get("run", {})),
-            record=RecordConfig.read(raw.get("record", {})),
+            data=DataConfig.read(raw.get("data", {}), offer_elsewhere),
+            run=RunConfig.read(raw.get("run", {}), offer_elsewhere),
+            record=RecordConfig.read(raw.get("record", {}), offer_elsewhere),
             **chosen,
         ).settled()
 
@@ -242,7 +242,7 @@ def _read(kind: type[Settings], table: Mapping[str, Any], raw: Mapping[str, Any]
                 raise FedscopeError(
                     f"{kind.section}.{name} is not a setting of {kind.__name__}; {other}.{name} is one of {chosen}"
                 )
-    return kind.read(table)
+    return kind.read(table, offer_elsewhere)
 
 
 def _drop_own(section: str, table: dict[str, Any]) -> None:

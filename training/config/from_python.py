@@ -12,7 +12,7 @@ from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from ..user_code.typed import given_keywords, handed_tables, typed_method
 from .config import SECTIONS, Config, merge, methods_in
-from .setting_names import KEYWORDS, OF_SECTIONS
+from .setting_names import KEYWORDS, OF_SECTIONS, places_of
 
 METHOD = "method"
 #: single settings: the keywords of ``train`` and ``sweep`` that their signatures do not name
@@ -148,7 +148,7 @@ def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) 
     given = {name: value for name, value in keywords.items() if value is not None}
     for name in given:
         if name not in (*KEYWORDS, *KINDS):
-            raise FedscopeError(f"{name}= is no setting{nearest(name, SINGLE)}; it takes {', '.join(SINGLE)}")
+            raise FedscopeError(f"{name}= is no setting{_meant(name)}; it takes {', '.join(SINGLE)}")
     own = given_keywords({name: given.pop(name) for name in tuple(given) if name in KINDS})
     listed = getattr(getattr(own.get("data", {}).get("partition"), "thing", None), "parts", None)
     if listed is not None and clients is None:
@@ -160,6 +160,23 @@ def tables_of_keywords(keywords: Mapping[str, Any], clients: int | None = None) 
     return merge(own, single)
 
 
+def _meant(name: str) -> str:
+    """Offer the keyword that a name may mean, or how a setting without a keyword is given, in a clause, or nothing."""
+    places = places_of(name)
+    keywords = {place: keyword for keyword, place in KEYWORDS.items()} | {"data.name": "data"}
+    if places and (keyword := keywords.get(places[0].place)) is not None:
+        return f"; did you mean {keyword}?"
+    if not places:
+        return nearest(name, SINGLE)
+    offers = [place.words().replace(place.place, _in_tables(place.place)) for place in places]
+    return f"; give {' or '.join(offers)} in the settings"
+
+
+def _in_tables(place: str) -> str:
+    """``{"client.mu": ...}``, the settings of one key."""
+    return f'{{"{place}": ...}}'
+
+
 def _unknown(name: str, value: Any) -> str:
     """Say what a name may have meant: a setting of a section, or a word near it."""
     places = [section for section, kind in OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]
@@ -167,6 +184,9 @@ def _unknown(name: str, value: Any) -> str:
     if places:
         offers = " or ".join(f'{{"{section}": {{"{name}": {value!r}}}}}' for section in places)
         return f"{name} is a setting of a section; give {offers}"
+    if found := places_of(name):
+        offers = [place.words().replace(place.place, f'{{"{place.place}": {value!r}}}') for place in found]
+        return f"{name} is neither a section nor a setting; did you mean {' or '.join(offers)}?"
     keys = {key.name: section for section, kind in OF_SECTIONS.items() for key in fields(kind)}
     offers_by = {**{key: f"{section}.{key}" for key, section in keys.items()}, **{one: one for one in SECTIONS}}
     return (

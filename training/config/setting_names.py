@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import cache
 
 from ...checkpoints import nearest
+from ...checkpoints.io.errors import list_few
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..settings.registry import METHOD_SECTIONS, find, names
 from .sections import DataConfig, RecordConfig, RunConfig
 
 #: keywords that are another name for a setting, as the flags of ``fedscope train`` are
@@ -30,14 +33,106 @@ OF_SECTIONS: Mapping[str, type] = {
 }
 
 
-def offer_setting(name: str) -> str:
-    """Offer the setting that a name without its section may mean, in a clause, or nothing.
+#: what other programs and papers call a setting
+ALSO: Mapping[str, str] = {
+    "learning_rate": "client.lr",
+    "local_lr": "client.lr",
+    "eta": "client.lr",
+    "lr_local": "client.lr",
+    "wd": "client.weight_decay",
+    "optimizer": "client.optimiser",
+    "batch_size": "client.batch",
+    "local_bs": "client.batch",
+    "bs": "client.batch",
+    "local_epochs": "client.epochs",
+    "local_ep": "client.epochs",
+    "num_clients": "data.clients",
+    "num_users": "data.clients",
+    "n_clients": "data.clients",
+    "num_rounds": "run.rounds",
+    "n_rounds": "run.rounds",
+    "comm_round": "run.rounds",
+    "communication_rounds": "run.rounds",
+    "global_rounds": "run.rounds",
+    "global_epochs": "run.rounds",
+    "cohort": "run.participation",
+    "frac": "run.participation",
+    "fraction": "run.participation",
+    "join_ratio": "run.participation",
+    "sample_rate": "run.participation",
+    "participation_rate": "run.participation",
+    "dataset": "data.name",
+    "gpu": "run.device",
+    "cuda": "run.device",
+}
 
-    >>> offer_setting("lr"), offer_setting("windw"), offer_setting("xyz")
-    ('; did you mean client.lr?', '; did you mean average.window?', '')
+
+@dataclass(frozen=True)
+class Place:
+    """Where a setting is written, and the methods or models that have it; () for all of its section."""
+
+    place: str
+    owners: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """``client.mu (of adabest, fedprox)``."""
+        return self.place + (f" (of {list_few(self.owners, 6)})" if self.owners else "")
+
+
+def _keys_of(kind: type) -> set[str]:
+    return {key.name for key in fields(kind)}
+
+
+@cache
+def owners(section: str, key: str) -> tuple[str, ...]:
+    """Return the built-in methods or models of a section that have a setting.
+
+    >>> owners("client", "temperature")
+    ('fedntd', 'moon')
     """
-    keys = {key.name: f"{section}.{key.name}" for section, kind in OF_SECTIONS.items() for key in fields(kind)}
+    shelf = METHOD_SECTIONS[section][0]
+    return tuple(name for name in names(shelf) if key in _keys_of(find(shelf, name)))
+
+
+def places_of(name: str) -> list[Place]:
+    """Return where a setting is written that is named without its section, as here, in papers or other programs.
+
+    >>> [place.words() for place in places_of("learning-rate")]
+    ['client.lr']
+    >>> [place.words() for place in places_of("alpha")]
+    ['client.alpha (of fedcm, feddyn, fedgen)', 'server.alpha (of feddyn, fedswa, regmean)']
+    """
+    name = name.replace("-", "_").lower()
+    everywhere = {key: f"{section}.{key}" for section, kind in OF_SECTIONS.items() for key in _keys_of(kind)}
+    everywhere |= KEYWORDS
+    if place := everywhere.get(name) or ALSO.get(name):
+        return [Place(place)]
+    found = [Place(f"{section}.{name}", owners(section, name)) for section in METHOD_SECTIONS]
+    return [place for place in found if place.owners]
+
+
+def offer_setting(name: str) -> str:
+    """Offer the settings that a name without its section may mean, in a clause, or nothing.
+
+    >>> offer_setting("lr"), offer_setting("explor"), offer_setting("xyz")
+    ('; did you mean client.lr?', '', '')
+    >>> offer_setting("mu")
+    '; did you mean client.mu (of adabest, fedprox, moon)?'
+    """
+    if places := places_of(name):
+        return f"; did you mean {' or '.join(place.words() for place in places)}?"
+    keys = {key: f"{section}.{key}" for section, kind in OF_SECTIONS.items() for key in _keys_of(kind)}
     keys |= {"window": "average.window", **KEYWORDS}
-    if name in keys:
-        return f"; did you mean {keys[name]}?"
     return nearest(name, keys, keys).replace('"', "")
+
+
+def offer_elsewhere(section: str, key: str) -> str:
+    """Say where a key is written that a section has not with the method that is chosen, in a clause, or nothing.
+
+    >>> offer_elsewhere("client", "mu"), offer_elsewhere("run", "lr"), offer_elsewhere("run", "xyz")
+    ('; it is one of adabest, fedprox, moon', '; did you mean client.lr?', '')
+    """
+    if section in METHOD_SECTIONS and (of := owners(section, key)):
+        return f"; it is one of {list_few(of, 6)}"
+    places = places_of(key)
+    return f"; did you mean {' or '.join(place.words() for place in places)}?" if places else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from types import UnionType
@@ -58,14 +58,19 @@ class Settings:
             object.__setattr__(self, key.name, value)
 
     @classmethod
-    def read(cls, raw: Mapping[str, Any]) -> Self:
-        """Build from a TOML table; unknown keys are refused with the nearest known one."""
+    def read(cls, raw: Mapping[str, Any], elsewhere: Callable[[str, str], str] | None = None) -> Self:
+        """Build from a TOML table; unknown keys are refused with the nearest known one.
+
+        Args:
+            elsewhere: says of a section and a key where else there is such a key, in a clause, or nothing.
+        """
         known = [key.name for key in fields(cls)]
         for name in raw:
             if name not in known:
                 owner = f" of {cls.__name__}" if cls.section in ("client", "server", "average", "model") else ""
+                offer = nearest(name, known) or (elsewhere(cls.section, name) if elsewhere else "")
                 raise FedscopeError(
-                    f"{cls.section}.{name} is not a setting{owner}{nearest(name, known)}; "
+                    f"{cls.section}.{name} is not a setting{owner}{offer}; "
                     f"[{cls.section}] has {', '.join(known) or 'none'}"
                 )
         return cls(**raw)
