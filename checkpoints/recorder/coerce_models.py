@@ -302,12 +302,16 @@ def _refuse_tree(tree: Mapping[Any, Any]) -> None:
     Raises:
         FedscopeError: names them.
     """
-    inside = {str(name): entry for name, entry in tree.items() if isinstance(entry, Mapping) and _first_tensor(entry)}
-    if any(name in (*WRAPPINGS, *_ALSO) for name in inside):  # beside which a checkpoint has what is no weight
+    inside = {
+        str(name): entry
+        for name, entry in tree.items()
+        if isinstance(entry, Mapping) and _first_tensor(entry) and not is_extra(str(name))
+    }
+    if wrapped := [inside[name] for name in (*WRAPPINGS, *_ALSO) if name in inside]:
+        for entry in wrapped:  # beside which a checkpoint has what is no weight
+            _refuse_tree(entry)
         return
-    beside = [
-        str(name) for name, entry in tree.items() if is_tensor(entry) and "float" in str(entry.dtype) and entry.ndim
-    ]
+    beside = [str(name) for name, entry in tree.items() if _is_weight(entry) or (_is_row(entry) and _in_row(entry))]
     if beside and inside:
         name, entry = next(iter(inside.items()))
         flat = ".".join((name, *_first_tensor(entry)))
@@ -327,6 +331,22 @@ def _first_tensor(tree: Mapping[Any, Any]) -> tuple[str, ...]:
         if isinstance(entry, Mapping) and (inside := _first_tensor(entry)):
             return (str(name), *inside)
     return ()
+
+
+def _is_weight(entry: Any) -> bool:
+    return bool(is_tensor(entry) and "float" in str(entry.dtype) and entry.ndim)
+
+
+def _is_row(entry: Any) -> bool:
+    return isinstance(entry, list | tuple)
+
+
+def _in_row(entry: Sequence[Any]) -> bool:
+    """Check whether a list of a tree, as JAX's may have them, holds weights; losses of rounds have no dimensions."""
+    return any(
+        _is_weight(one) or (isinstance(one, Mapping) and bool(_first_tensor(one))) or (_is_row(one) and _in_row(one))
+        for one in entry
+    )
 
 
 def _place(value: Any) -> tuple[Any, ...] | None:

@@ -88,6 +88,16 @@ def refused(path: Path, model: Any) -> str:
             lambda: {"dense.kernel": W, "scale": W[0]},
         ),
         (
+            {"params": {"embed": {"w": W}, "layers": [{"w": W}, {"w": W}]}},
+            "a model has layers beside embed, which holds tensors too; give embed alone, or name all at one level, as '",
+            lambda: {"embed.w": W, "layers.0.w": W, "layers.1.w": W},
+        ),
+        (
+            {"model": {"block": {"w": W}, "scale": W[0]}},
+            "a model has scale beside block, which holds tensors too; give block alone, or name all at one level, as '",
+            lambda: {"block.w": W, "scale": W[0]},
+        ),
+        (
             {"w": np.int64([[1, 2]]), "on": np.array([True])},
             "the models hold no weights, only int64, bool (w, on); give what is trained as floats, as weight.ast",
             lambda: {"w": np.int64([[1, 2]]).astype(np.float32), "on": np.array([True])},
@@ -110,6 +120,8 @@ def test_a_checkpoint_with_one_model_is_still_one(tmp_path: Path) -> None:
             {"model": {"w": W}, "ema": {"w": W}, "class_weights": W[0]},
             {"params": {"dense": {"w": W}}, "step": 3, "loss": np.float32(0.5)},
             {"state_dict": {"w": W}, "optimizer": {"state": {0: {"momentum": W}}}},
+            {"state_dict": {"w": W}, "grads": [W, W], "losses": [np.float32(0.5)]},
+            {"net": {"w": W}, "losses": [np.float32(0.5), np.float32(0.4)]},
         ]
     ):
         with Recorder(tmp_path / f"{i}") as recorder:
