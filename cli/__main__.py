@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from .main import main, run
+from .main import draw_without_windows, main, run
 from .printing import say
 from .streams import guard
 
@@ -35,6 +35,7 @@ def serve() -> None:
         signal.signal(number, signal.SIG_IGN)
     answers = os.dup(sys.stdout.fileno())
     guard()
+    draw_without_windows()
     asked: SimpleQueue[dict[str, Any]] = SimpleQueue()
 
     def listen() -> None:

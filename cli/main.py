@@ -158,11 +158,18 @@ def fedscope() -> None:
     """Find out why model averaging works in federated learning: train, record, and analyse the recorded models."""
 
 
+def draw_without_windows() -> None:
+    """Have matplotlib draw to files: a notebook's cells name a backend that only its own environment has, and
+    matplotlib refuses it before anything is drawn."""
+    os.environ["MPLBACKEND"] = "agg"
+
+
 def main() -> None:
     """Run a command. Ends with 0, with 2 and one sentence for a user's mistake, with 130 for Ctrl-C, with 143 for
     SIGTERM, which a scheduler sends before it ends a job."""
     stopped = 0
     guard()
+    draw_without_windows()
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal stopped

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 import click
 
 from ..training.config.setting_names import Place, places_of
-from .commands.train import PLACES
+from .train_flags import PLACES
 
 #: what is neither an option nor a setting, but part of another option's value
 _PARTS = {"alpha": "--partition dirichlet:VALUE", "dirichlet-alpha": "--partition dirichlet:VALUE"}

@@ -22,6 +22,8 @@ from ..models.wrappers import BEFORE, cleared_name, unwrap
 
 #: a device and an address on it; of a processor the address alone, as arrays have it
 Place = tuple[str, int] | int
+#: in a clause of :func:`difference` between the type of a model's tensor and the run's
+IN_PRECISION = ", the run's models in "
 _FLOATS = ("float16", "float32", "float64")
 
 
@@ -438,7 +440,7 @@ def difference(model: ModelTensors, layout: Layout) -> str:
                 f"has {name} of shape {list(model.arrays[name].shape)}, the run's models of {list(entry.shape)}{ranks}"
             )
         if model.dtypes[name] != (entry.stored or entry.dtype):
-            return f"has {name} in {model.dtypes[name]}, the run's models in {entry.stored or entry.dtype}"
+            return f"has {name} in {model.dtypes[name]}{IN_PRECISION}{entry.stored or entry.dtype}"
     return ""
 
 

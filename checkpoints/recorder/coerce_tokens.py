@@ -10,7 +10,7 @@ import numpy as np
 
 from ..io.errors import FedscopeError, list_few
 from ..io.warn_user import warn_user
-from .token_targets import UNCOUNTED, are_next
+from .token_targets import UNCOUNTED, are_next, are_others
 
 #: what a batch holds, and is read
 TOKENS, MASK = "input_ids", "attention_mask"
@@ -61,6 +61,12 @@ def coerce_tokens(place: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndar
             f"{place} labels of which each is the next token of {TOKENS} already, and they are moved by one, as "
             f"transformers does it, so that the token after the next is asked for; give labels that are {TOKENS} "
             f"themselves, or these two as x and y, with y {UNCOUNTED} where a position does not count"
+        )
+    elif labels is not None and labels.dtype.kind in "iu" and are_others(x, labels, counted):
+        warn_user(
+            f"{place} labels of which most are other tokens than {TOKENS} has at their places, as of masked tokens or "
+            "tags, and they are moved by one, as transformers does it for causal models; give these two as x and y for "
+            "labels that stay at their places"
         )
     targets = np.where(counted, x if labels is None else labels, UNCOUNTED).astype(np.int64)
     return x, next_of(targets)

@@ -113,7 +113,7 @@ class ServerStep:
         mean = "the plain mean of Δ" if self.plain else "Σ p Δ"
         match self.rule:
             case Rule.MEAN if self.plain:
-                text = "global is the plain mean of the clients, though they have different numbers of samples"
+                text = "global is the plain mean of the clients, though they have different weights"
             case Rule.MEAN:
                 text = "global is the weighted mean of the clients"
             case Rule.RATE if self.rate < 0:

@@ -34,6 +34,7 @@ from ..models.weights import Layout
 from ..rounds.drift import NUMBERS, Block, drift_in
 from ..rounds.metrics import further
 from ..rounds.run_identity import draw_identity
+from ..runs.code_words import code_words
 from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
 from ..runs.writer import RunWriter
@@ -41,6 +42,7 @@ from .accepted_rounds import AcceptedRounds
 from .client_numbers import by_client, column_of, number_clients, read_samples, read_weights
 from .client_order import is_counted, refuse_uncounted
 from .coerce_models import (
+    IN_PRECISION,
     ModelTensors,
     architecture,
     coerce_model,
@@ -488,7 +490,12 @@ class Recorder:
             known.refuse_other_alphas(place, {**all_, "start": sent, "global_": end})
         for what, given in (("start", sent), ("global_", end), *all_.items()):
             if given is not None and (clause := difference(given, layout)):
-                raise FedscopeError(f"{place}: {what} {clause}; give models of one architecture")
+                remedy = (
+                    "all in one precision, as weight.float()"
+                    if IN_PRECISION in clause
+                    else "models of one architecture"
+                )
+                raise FedscopeError(f"{place}: {what} {clause}; give {remedy}")
         if self._module is not None and (clause := other_shape(layout, self._module)):
             raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
         # recorders of frameworks give what they have copied, and importers what they have read
@@ -551,7 +558,7 @@ class Recorder:
         """
         run = writer.run
         if not run.is_foreign:
-            on = command_line("train", "--resume", run.path)
+            on = command_line("train", "--resume", run.path, *code_words(run.info))
             raise FedscopeError(f"{run.path} was trained by fedscope; go on with it: {on}")
         had, data = run.info.get("data", {}), self._data.said
         has = {"model": run.info.get("model"), "data": had.get("name")}

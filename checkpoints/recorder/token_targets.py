@@ -52,6 +52,21 @@ def are_next(tokens: np.ndarray, labels: np.ndarray, counted: np.ndarray) -> boo
     return _all_so(tokens, labels, counted, 1)
 
 
+def are_others(tokens: np.ndarray, labels: np.ndarray, counted: np.ndarray) -> bool:
+    """Check whether most labels are other tokens than those at their places, so that they are no causal model's.
+
+    Args:
+        counted: [N, L], which positions are no padding.
+
+    >>> x = np.arange(12)[None]
+    >>> are_others(x, x % 3, x >= 0), are_others(x, np.where(x < 9, UNCOUNTED, x), x >= 0), are_others(x, x, x >= 0)
+    (True, False, False)
+    """
+    told = counted & (labels != UNCOUNTED)
+    count = int(told.sum())
+    return count >= FEWEST and 2 * int((told & (labels != tokens)).sum()) > count
+
+
 def _all_so(x: np.ndarray, y: np.ndarray, there: np.ndarray | None, by: int) -> bool:
     """Check whether each target that counts is the token so many positions on, and the one beside it is another.
 

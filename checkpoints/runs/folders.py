@@ -18,6 +18,7 @@ from ..io.untrusted import lost_link, read_json
 from ..models.weights import Layout
 from ..rounds.metrics import write_table
 from . import measured_numbers
+from .code_words import code_words_at
 from .info import FORMAT, VERSION, seal
 from .partition import Partition
 from .run import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, visible_rounds
@@ -148,7 +149,9 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
     if not ours:
         raise FedscopeError(f"{path} exists and holds something else than a run of fedscope; {elsewhere}")
     if not force:
-        on = f" (`{command_line('train', '--resume', path)}` goes on with it)" if _is_trained(path / "run.json") else ""
+        on = ""
+        if _is_trained(path / "run.json"):
+            on = f" (`{command_line('train', '--resume', path, *code_words_at(path))}` goes on with it)"
         raise FedscopeError(f"{path} exists and {holds}; {replace}{on}")
 
 

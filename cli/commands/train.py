@@ -12,6 +12,7 @@ import click
 
 from ..options import HomePath, Share, code_changed_option, code_option, pack_into
 from ..printing import say, say_json, say_lines
+from ..train_flags import FLAGS, PLACES
 
 if TYPE_CHECKING:
     from ...checkpoints import Run
@@ -19,42 +20,10 @@ if TYPE_CHECKING:
 
 #: what ``run.engine`` takes
 ENGINES = ("auto", "threads", "device", "cohort")
-#: flags that are another name for a key of the configuration
-_FLAGS = (
-    ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, a set such as cifar10, or module:function."),
-    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, ... (docs/methods.md lists all), or module:factory."),
-    (
-        "--task",
-        "model.task",
-        "NAME",
-        "classification (default), regression, sequences (default for shakespeare), sequence-classification, or your "
-        "own module:factory.",
-    ),
-    (
-        "--partition",
-        "data.partition",
-        "SPLIT",
-        "iid, shards:2, shards:2,250 (shards of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1, or "
-        "your own module:function.",
-    ),
-    ("--clients", "data.clients", "N", "Number of clients."),
-    ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
-    ("--rounds", "run.rounds", "R", "Number of rounds."),
-    ("--epochs", "client.epochs", "E", "Local epochs per round."),
-    ("--batch", "client.batch", "B", "Mini-batch size."),
-    ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
-    ("--seed", "run.seed", "SEED", "Seed of everything except the partition and the cohorts (data.seed)."),
-    ("--device", "run.device", "DEVICE", "cpu, cuda, mps, xpu, or auto."),
-    ("--client", "client.method", "NAME", "What a client minimises and how it steps; your own as module:Class."),
-    ("--server", "server.method", "NAME", "How client models become the next model; your own as module:Class."),
-    ("--average", "average.method", "NAME", "Average over rounds; your own as module:Class."),
-)
-#: the key of each
-PLACES = {flag: place for flag, place, *_ in _FLAGS}
 
 
 def _flags(function: Any) -> Any:
-    for flag, place, metavar, text in reversed(_FLAGS):
+    for flag, place, metavar, text in reversed(FLAGS):
         function = click.option(flag, place.replace(".", "__"), metavar=metavar, help=text)(function)
     return function
 
@@ -237,8 +206,9 @@ def _train_longer(path: Path, rounds: str | None) -> str:
     if rounds is None:
         return ""
     from ...checkpoints.io.shell_words import command_line
+    from ...checkpoints.runs.code_words import code_words_at
 
-    words = ("--rounds", rounds, "--out", f"{path}-longer")
+    words = ("--rounds", rounds, *code_words_at(path), "--out", f"{path}-longer")
     return f"; to train longer, branch: {command_line('train', '--from', f'{path}@last', *words)}"
 
 
@@ -371,9 +341,10 @@ def _resumable(path: Path, data: str | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         if (path / "run.json").exists():
             from ...checkpoints.io.shell_words import command_line
+            from ...checkpoints.runs.code_words import code_words_at
 
-            place = () if data is None else ("--data", data)
-            say(f"fedscope: go on with: {command_line('train', '--resume', path, *place)}", err=True)
+            words = (*code_words_at(path), *(() if data is None else ("--data", data)))
+            say(f"fedscope: go on with: {command_line('train', '--resume', path, *words)}", err=True)
         raise
 
 

@@ -22,6 +22,7 @@ from ..checkpoints.io.untrusted import at_home, expand_home
 from ..checkpoints.io.visible_text import visible
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
+from ..checkpoints.runs.code_words import code_words_at
 from ..checkpoints.runs.run import warn_of_gaps
 
 #: an opened run, or its folder
@@ -442,7 +443,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
     [1, 2, 4, 5]
     """
     if not available:
-        on = command_line("train", "--resume", run)
+        on = command_line("train", "--resume", run, *code_words_at(Path(run)))
         raise FedscopeError(f"{run} has no rounds yet; where it is trained here, go on with it: {on}")
     if text.strip() == "all":
         return list(available)

@@ -128,6 +128,11 @@ def judge_average(run: Run, results: Beside) -> list[Sentence]:
     own, clients, spread = (curve.column(name) for name in ("test_error", "client_error_mean", "client_error_std"))
     there = np.flatnonzero(np.isfinite(own) & np.isfinite(clients))
     asks = "Was averaging good?"
+    if len(there):
+        cohorts = curve.column("participants")[there]
+        if (cohorts == 1).all() and not has_no_server(run):
+            return [Sentence(asks, "Not known: one client took part in each round, so no clients were averaged.")]
+        there = there[cohorts != 1]
     if not len(there):
         return [Sentence(asks, *_judge_by_results(run, results))]
     servers = servers_beyond_mean(run, curve, [int(curve.round[i]) for i in there])

@@ -149,8 +149,9 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
         if twice := next((old for old in olds if olds.count(old) > 1), None):
             raise FedscopeError(f"{twice!r} is given two labels; give one")
         return {old: new for old, _, new in told}
+    parts = _are_parts([old if sign else "" for old, sign, _ in told], known)
     for old, sign, _ in told:
-        if sign and old not in known and (len(strange) < len(told) or (hint := nearest(old, known))):
+        if sign and old not in known and (len(strange) < len(told) or parts or (hint := nearest(old, known))):
             hint = nearest(old, known) or f"; it names {', '.join(names)}"
             raise FedscopeError(f"{old!r} is not in this result{hint}")
     whole = [name for name in names if "/" not in name]  # of several planes, not of the models on them
@@ -160,6 +161,17 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     about = f"names {len(names)}, {list_few(names, 6)}" if names else "names no run and no model"
     many = f"{len(given)} labels are" if len(given) != 1 else "1 label is"
     raise FedscopeError(f"{many} given, but the result {about}; give one for each, or OLD=NEW")
+
+
+def _are_parts(olds: Sequence[str], known: Collection[str]) -> bool:
+    """Check whether several words before a sign each begin a name, as methods begin those of a sweep's runs; labels of
+    one setting, ``lr=0.1`` and ``lr=0.01``, begin alike.
+
+    >>> _are_parts(["fma", "ima"], ["fma-seed0", "ima-seed0"]), _are_parts(["lr", "lr"], ["lr-0.1", "lr-0.01"])
+    (True, False)
+    """
+    begun = [any(name.startswith(f"{old}{end}") for name in known for end in "-_@/ ") for old in olds if old]
+    return len(begun) > 1 and len(set(olds)) == len(olds) == sum(begun)
 
 
 def _told(label: str, known: Collection[str]) -> tuple[str, str, str]:

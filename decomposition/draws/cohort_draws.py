@@ -3,14 +3,16 @@ rounds of one run or one round of several runs; and the cohorts of several round
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, recorded_clients, rounds_with_clients
+from ...checkpoints.rounds.run_identity import shared_rounds
 from ...training.user_code.different_sources import other_source
 
 # p is compared with 1 because every identity of the decomposition needs sum_k p_k = 1: y - WENS = sum_k p_k (y - f_k).
@@ -235,11 +237,11 @@ def _same_question(one: Run, other: Run) -> None:
         raise FedscopeError(f"{both} were trained on different data; draws need the same")
     for run in (one, other):
         run.require("partition.h5")
-        if "branch" in run.info:
-            raise FedscopeError(
-                f"--draws runs: {run.path} is a branch of another run and shares its history, so it is not a draw of "
-                "its own; give runs that were trained from the beginning"
-            )
+    if last := shared_rounds(one.info, other.info):
+        raise FedscopeError(
+            f"{both} have their rounds up to {last} from one training, so they are no draws of their own; give runs "
+            "of which none is a branch of another or of one that both begin with, as sweep --alone trains them"
+        )
     ours, theirs = one.partition, other.partition
     assert ours is not None
     assert theirs is not None
@@ -254,6 +256,11 @@ def _same_question(one: Run, other: Run) -> None:
                 f"{both} differ in {name} ({mine!r} and {its!r}), but draws may differ only in run.seed; give runs of "
                 "one configuration"
             )
+    if _history(one) != _history(other):
+        raise FedscopeError(
+            f"{both} were branched at other rounds, or from runs with other settings; give runs that differ in "
+            "run.seed alone, as sweep --alone trains them"
+        )
     if name := other_source(one, other):
         raise FedscopeError(
             f"{both} differ in {name}, but draws may differ only in run.seed; give runs that one source has trained"
@@ -265,10 +272,19 @@ def _same_question(one: Run, other: Run) -> None:
         )
 
 
+def _history(run: Run) -> list[tuple[int, dict[str, object]]]:
+    """What the rounds before a branch were trained with, but for the seed."""
+    parts = run.info.get("branch", {}).get("history", ())
+    return [(int(last), {name: value for name, value, _ in _compared(tables, tables)}) for last, tables in parts]
+
+
 def _settings(one: Run, other: Run) -> list[tuple[str, object, object]]:
     """Select the settings on which the draws' distribution depends: all but the seed, where a run is computed and
     kept."""
-    ours, theirs = one.config or {}, other.config or {}
+    return _compared(one.config or {}, other.config or {})
+
+
+def _compared(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[tuple[str, object, object]]:
     settings = []
     for section in sorted({*ours, *theirs} - {"record"}):
         mine, its = ours.get(section, {}), theirs.get(section, {})

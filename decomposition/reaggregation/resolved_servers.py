@@ -10,6 +10,7 @@ from ...analysis.runs import cannot_replay
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.shell_words import command_line, quoted
+from ...checkpoints.runs.code_words import code_words
 from ...training.config.config import Config
 from ...training.inputs.given_servers import add_server, refuse_no_server, servers_of
 from ...training.loop.run_history import config_at
@@ -145,7 +146,7 @@ def or_branch(run: Run, number: int) -> str:
     """Say in a clause how a round is gone on from with other settings; of a run that was not trained here why not."""
     if cannot_replay([run]):
         return f"; {run.path} was recorded by {run.info['source']}, and only its own loop trains its clients otherwise"
-    return f", or train a branch: {command_line('train', '--from', f'{run.path}@{number}')}"
+    return f", or train a branch: {command_line('train', '--from', f'{run.path}@{number}', *code_words(run.info))}"
 
 
 def configs_of(

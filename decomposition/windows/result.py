@@ -166,11 +166,7 @@ class WindowMeans(TableResult):
             own = self.attrs.get("averages", {}).get(line.run, "none")
             # an older fedscope did not look at what SWA's cycles do
             note = _changed_words(own, self.attrs.get("paces", {}).get(line.run), known="paces" in self.attrs)
-            if line.windows[-1] > line.rounds[-1]:
-                # W = 100 of eight rounds reads as if a hundred globals had been averaged
-                last = line.rounds[-1]
-                there = "is 1 global" if last == 1 else f"are {last} globals"
-                note += f"; up to round {last} there {there}: a longer window is all of them"
+            note += self._short_words(line)
             note += self._broken_words(line)
             said.append(
                 f"{line.run}, {when}: {what} of the mean of the last W globals{parts} {means}; least for {best}{note}"
@@ -179,6 +175,28 @@ class WindowMeans(TableResult):
             if newest.decayed:
                 said.append(f"{line.run}@{newest.round}, {said_of_steps(newest.decayed)}")
         return "\n".join(said)
+
+    def _short_words(self, line: WindowLine) -> str:
+        """Say which windows are longer than there are globals: W = 100 of eight rounds reads as if a hundred had been
+        averaged, also where a mean is over rounds of which some have them all.
+
+        >>> rounds = [RoundMeans("fma", t, (WindowMean(1, 1, 0.5, 0.25), WindowMean(3, min(t, 3), 0.4, 0.2)))
+        ...           for t in (2, 3)]
+        >>> one = WindowMeans(tuple(rounds))
+        >>> one._short_words(one.lines()[0])
+        '; in 1 of 2 rounds there are fewer than 3 globals: such a window is all of them'
+        """
+        last = line.rounds[-1]
+        if line.windows[-1] > last:
+            there = "is 1 global" if last == 1 else f"are {last} globals"
+            return f"; up to round {last} there {there}: a longer window is all of them"
+        short = [one for one in self.rounds if one.run == line.run and one.rows[-1].globals < one.rows[-1].window]
+        if not short:
+            return ""
+        return (
+            f"; in {len(short)} of {len(line.rounds)} rounds there are fewer than {line.windows[-1]} globals: such a "
+            "window is all of them"
+        )
 
     def _broken_words(self, line: WindowLine) -> str:
         """Say which windows have a loss that is not finite, and in how many rounds: their error is that of no answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -92,6 +93,23 @@ def test_everything_of_ones_own_is_trained_kept_and_gone_on_with(
     assert "mine" not in sys.modules
     assert run(words(f"train --resume part {GIVEN}")) == 0
     assert same(models("part"), models("whole"))
+
+
+def test_a_command_that_goes_on_with_a_run_names_its_code(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words(f"{ALL_OWN} --out part --until 1")) == 0
+    capsys.readouterr()
+    assert run(words(f"{ALL_OWN} --out part")) == 2
+    on = capsys.readouterr().err.partition("(`fedscope ")[2].partition("` goes on with it)")[0]
+    forget()
+    assert run(shlex.split(on)) == 0
+    capsys.readouterr()
+    assert run(shlex.split(on)) == 2
+    longer = capsys.readouterr().err.strip().partition("to train longer, branch: fedscope ")[2]
+    forget()
+    assert run(shlex.split(longer)) == 0
+    assert Run.open("part-longer").rounds[-1] == Run.open("part").rounds[-1] + 2
+    assert run(words("train --resume part --rounds 9")) == 2
+    assert "--rounds 9 --code client=mine:Pull --code server=mine:Heavy" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -115,8 +115,25 @@ def test_one_run_one_run_twice_and_a_branch_are_refused(seeds: list[Run], tmp_pa
     with pytest.raises(FedscopeError, match=r"are one run; give each once"):
         draws_of_runs([seeds[0], seeds[0]], 2)
     branch(seeds[0], 2, {"run": {"seed": 1}}, tmp_path / "branch")
-    with pytest.raises(FedscopeError, match=r"is a branch of another run and shares its history"):
+    with pytest.raises(FedscopeError, match=r"were branched at other rounds, or from runs with other settings; give"):
         draws_of_runs([seeds[2], Run.open(tmp_path / "branch")], 2)
+    branch(seeds[0], 2, {"run": {"seed": 5}}, tmp_path / "sister")
+    sisters = [Run.open(tmp_path / "branch"), Run.open(tmp_path / "sister")]
+    with pytest.raises(FedscopeError, match=r"have their rounds up to 2 from one training, so they are no draws"):
+        draws_of_runs(sisters, 2)
+
+
+def test_branches_of_several_seeds_are_draws(seeds: list[Run], tmp_path: Path) -> None:
+    """As a sweep makes them, which trains rounds that its methods share once."""
+    for i, run in enumerate(seeds[:2]):
+        branch(run, 1, {"client": {"lr": 0.05}}, tmp_path / f"{i}")
+    made = [Run.open(tmp_path / f"{i}") for i in range(2)]
+    cohort = draws_of_runs(made, 2)
+    for draw, run in zip(cohort.draws, made, strict=True):
+        np.testing.assert_array_equal(draw.parameters, run.round(2).clients().parameters)
+    branch(seeds[2], 2, {"client": {"lr": 0.05}}, tmp_path / "later")
+    with pytest.raises(FedscopeError, match=r"were branched at other rounds"):
+        draws_of_runs([made[0], Run.open(tmp_path / "later")], 2)
 
 
 def test_runs_on_other_data_are_refused(seeds: list[Run], tmp_path: Path) -> None:

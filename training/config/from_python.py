@@ -185,8 +185,8 @@ def _unknown(name: str, value: Any) -> str:
         offers = " or ".join(f'{{"{section}": {{"{name}": {value!r}}}}}' for section in places)
         return f"{name} is a setting of a section; give {offers}"
     if found := places_of(name):
-        offers = [place.words().replace(place.place, f'{{"{place.place}": {value!r}}}') for place in found]
-        return f"{name} is neither a section nor a setting; did you mean {' or '.join(offers)}?"
+        spelled = [place.words().replace(place.place, f'{{"{place.place}": {value!r}}}') for place in found]
+        return f"{name} is neither a section nor a setting; did you mean {' or '.join(spelled)}?"
     keys = {key.name: section for section, kind in OF_SECTIONS.items() for key in fields(kind)}
     offers_by = {**{key: f"{section}.{key}" for key, section in keys.items()}, **{one: one for one in SECTIONS}}
     return (

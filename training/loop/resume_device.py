@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.shell_words import command_line
+from ...checkpoints.runs.code_words import code_words
 from ...evaluation.accelerators import devices
 from ...evaluation.device import Compute
 
@@ -45,9 +46,9 @@ def device_to_resume(run: Run, trained: str, asked: str | None) -> str:
 def _anew(run: Run, device: str) -> str:
     """What to do with another kind of device."""
     if not run.rounds:
-        anew = command_line("train", run.path / "config.toml", "--device", device)
+        anew = command_line("train", run.path / "config.toml", *code_words(run.info), "--device", device)
         return f"train it there from its beginning: {anew}"
-    branch = command_line("train", "--from", f"{run.path}@last", "--device", device)
+    branch = command_line("train", "--from", f"{run.path}@last", *code_words(run.info), "--device", device)
     return f"train on from its rounds in a run of its own: {branch}"
 
 

@@ -16,6 +16,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.runs.code_words import code_words, code_words_at
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
 from ...evaluation.standard_tasks import is_own
@@ -361,7 +362,8 @@ def _why_over(run: Run, config: Config) -> str:
     if gone := lacking_words(run):
         return f"{run.path} has its last round, {run.rounds[-1]}, but {gone}; restore the files from a copy"
     last, path = run.rounds[-1], str(run.path)
-    longer = command_line("train", "--from", f"{path}@{last}", "--rounds", str(last + 2), "--out", f"{path}-longer")
+    words = ("--rounds", str(last + 2), *code_words(run.info), "--out", f"{path}-longer")
+    longer = command_line("train", "--from", f"{path}@{last}", *words)
     return f"{path} is complete: all of its {config.run.rounds} rounds are recorded; to train longer, branch: {longer}"
 
 
@@ -461,7 +463,7 @@ def refuse_divergence(
     if lost:
         whose = f"client {lost[0]}" if len(lost) == 1 else f"clients {', '.join(map(str, lost[:5]))}"
         more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
-        on = command_line("train", "--resume", run, "--keep-going")
+        on = command_line("train", "--resume", run, *code_words_at(Path(run)), "--keep-going")
         raise FedscopeError(
             f"round {round}: the training loss of {whose}{more} is not finite at learning rate {lr:g}; the round is "
             f"recorded in {run}; use a smaller --lr" + ("" if over else f", or {on}")

@@ -11,6 +11,7 @@ from ...analysis.runs import refuse_no_run
 from ...checkpoints import FedscopeError, Run, has_no_server
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
+from ...checkpoints.runs.code_words import code_words
 from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, settings_of
 from ..same_data import same_data
@@ -102,9 +103,7 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
 def _own_command(run: Run) -> str:
     if run.config is None:
         return f"# {run.path} was recorded by {run.info.get('source')}, which trains it again"
-    own = [entry for entry in run.info.get("code", []) if ":" in entry["name"]]
-    code = [word for entry in own for word in ("--code", f"{entry['kind']}={entry['name']}")]
-    return command_line("train", run.path / "config.toml", *code, "--out", f"{run.path}-again")
+    return command_line("train", run.path / "config.toml", *code_words(run.info), "--out", f"{run.path}-again")
 
 
 def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> TableRun:

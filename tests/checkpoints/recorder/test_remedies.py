@@ -89,7 +89,7 @@ def refused(path: Path, model: Any) -> str:
         ),
         (
             {"params": {"embed": {"w": W}, "layers": [{"w": W}, {"w": W}]}},
-            "a model has layers beside embed, which holds tensors too; give embed alone, or name all at one level, as '",
+            "a model has layers beside embed, which holds tensors too; give embed alone, or name all at one level, as",
             lambda: {"embed.w": W, "layers.0.w": W, "layers.1.w": W},
         ),
         (
@@ -237,3 +237,11 @@ def test_what_is_offered_for_a_tensor_of_a_file_is_taken(tensor: Any, said: str,
         refuse_valueless("a.pt", "w", tensor)
     assert str(found.value).startswith(f"a.pt: w is {said}")
     refuse_valueless("a.pt", "w", getattr(tensor, remedy)() if remedy is not None else HERE)
+
+
+def test_another_precision_is_told_from_another_architecture(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "two") as recorder, pytest.raises(FedscopeError) as found:
+        recorder.round(start={"w": W.astype(np.float32)}, clients=[{"w": W.astype(np.float16)}])
+    assert str(found.value).endswith(
+        "client 0 has w in float16, the run's models in float32; give all in one precision, as weight.float()"
+    )

@@ -125,6 +125,15 @@ def test_the_numbers_of_the_cards_are_those_of_the_result(loop: Run) -> None:
     assert "6.9 %; 5 of them have 18.7 ± 5.0 %" in said.answer
 
 
+def test_of_one_client_a_round_no_average_is_judged(tmp_path: Path) -> None:
+    alone = Config.read({"data": {"clients": 4}, "model": {"hidden": [4]}, "run": {"rounds": 2, "participation": 0.2}})
+    train(alone, tmp_path / "alone")
+    run = Run.open(tmp_path / "alone")
+    (said,) = judge_average(run, beside_of())
+    assert said.answer == "Not known: one client took part in each round, so no clients were averaged."
+    assert said.tone == "open"
+
+
 def factors_of(run: str, values: dict[str, tuple[float, float]]) -> Decomposition:
     rows = [FactorRow(name, "unbiased", value, error, None) for name, (value, error) in values.items()]
     rows += [FactorRow("fma_loss", "measured", 0.25, None, None)]

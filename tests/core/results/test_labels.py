@@ -351,3 +351,12 @@ def test_a_command_does_not_take_labels_of_a_stored_result_for_its_own(
     assert run(["updates", "runs/fma", "--rounds", "1", "--out", "named"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "runs/fma as 'FedAvg'" in line
+
+
+def test_methods_in_the_place_of_runs_are_refused_and_labels_with_a_sign_are_not() -> None:
+    names = ["fma-iid-seed0", "ima-iid-seed0"]
+    with pytest.raises(FedscopeError, match=r"^'fma' is not in this result; it names fma-iid-seed0, ima-iid-seed0"):
+        labels_of(["fma=FedAvg", "ima=ours"], names)
+    assert labels_of(["lr=0.1", "lr=0.01"], names) == {"fma-iid-seed0": "lr=0.1", "ima-iid-seed0": "lr=0.01"}
+    assert labels_of(["a=0.1", "b=2"], names)["fma-iid-seed0"] == "a=0.1"
+    assert labels_of(["lr=0.1"], ["lr-0.1"]) == {"lr-0.1": "lr=0.1"}

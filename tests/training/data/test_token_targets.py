@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+import fedscope
 from fedscope.checkpoints import FedscopeWarning
 from fedscope.checkpoints.recorder.token_targets import are_inputs, are_next
 from fedscope.evaluation.criteria import LabelCriterion
@@ -95,12 +96,27 @@ def test_labels_that_were_moved_before_are_told(given: Any) -> None:
         (TOKENS[:1, :5], TOKENS[:1, :5]),  # a few positions
         (TOKENS, TOKENS % 2),  # a tag a token
         (TOKENS % 2, (TOKENS % 2) ^ (RNG.random(TOKENS.shape) < 0.1)),
-        {"input_ids": TOKENS, "labels": TOKENS % 3},
+        {"input_ids": TOKENS, "labels": np.where(TOKENS % 5 == 0, TOKENS, -100)},
         (RNG.normal(size=(8, 4, 4)).astype(np.float32), RNG.integers(0, 2, (8, 4, 4))),
     ],
 )
 def test_targets_that_are_right_or_not_to_be_judged_are_silent(given: Any) -> None:
     assert said(lambda: taken_data(given, Sequences())) == []
+
+
+@pytest.mark.parametrize("labels", [TOKENS % 3, np.where(TOKENS % 4 == 0, TOKENS + 1, -100)], ids=["tags", "masked"])
+def test_labels_that_are_other_tokens_are_told_to_be_moved(labels: np.ndarray) -> None:
+    """A collator for tags or masked tokens leaves them at their places, which a causal model's are not."""
+    (sentence,) = said(lambda: taken_data({"input_ids": TOKENS, "labels": labels}, Sequences()))
+    assert "labels of which most are other tokens than input_ids has at their places" in sentence
+    assert "give these two as x and y for labels that stay at their places" in sentence
+    assert said(lambda: taken_data((TOKENS, labels), Sequences())) == []
+
+
+def test_tags_are_fewer_than_the_tokens_that_the_data_s_classes_are_counted_by() -> None:
+    net = torch.nn.Sequential(torch.nn.Embedding(int(TOKENS.max()) + 1, 4), torch.nn.Linear(4, 3))
+    made = fedscope.sharpness({"tagger": net}, data=(TOKENS, TOKENS % 3), task="sequences", hessian=False, draws=2)
+    assert len(made.list_names()) == 1
 
 
 def test_a_masked_language_model_is_silent() -> None:

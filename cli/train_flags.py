@@ -1,0 +1,36 @@
+"""The flags of ``fedscope train`` that are settings of a run, and the key of each."""
+
+from __future__ import annotations
+
+#: flags that are another name for a key of the configuration
+FLAGS = (
+    ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, a set such as cifar10, or module:function."),
+    ("--model", "model.name", "NAME", "mlp, cnn, resnet18-gn, ... (docs/methods.md lists all), or module:factory."),
+    (
+        "--task",
+        "model.task",
+        "NAME",
+        "classification (default), regression, sequences (default for shakespeare), sequence-classification, or your "
+        "own module:factory.",
+    ),
+    (
+        "--partition",
+        "data.partition",
+        "SPLIT",
+        "iid, shards:2, shards:2,250 (shards of 250 samples), pathological:2, dirichlet:0.1, dirichlet-clients:0.1, or "
+        "your own module:function.",
+    ),
+    ("--clients", "data.clients", "N", "Number of clients."),
+    ("--participation", "run.participation", "SHARE", "Share of the clients in a round's cohort."),
+    ("--rounds", "run.rounds", "R", "Number of rounds."),
+    ("--epochs", "client.epochs", "E", "Local epochs per round."),
+    ("--batch", "client.batch", "B", "Mini-batch size."),
+    ("--lr", "client.lr", "ETA", "Learning rate of round 1."),
+    ("--seed", "run.seed", "SEED", "Seed of everything except the partition and the cohorts (data.seed)."),
+    ("--device", "run.device", "DEVICE", "cpu, cuda, mps, xpu, or auto."),
+    ("--client", "client.method", "NAME", "What a client minimises and how it steps; your own as module:Class."),
+    ("--server", "server.method", "NAME", "How client models become the next model; your own as module:Class."),
+    ("--average", "average.method", "NAME", "Average over rounds; your own as module:Class."),
+)
+#: the key of each
+PLACES = {flag: place for flag, place, *_ in FLAGS}
