@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 import click
 
-from ..training.config.setting_names import Place, places_of
+from ..training.config.field_names import ALSO, KEYWORDS, plain_name
 from .train_flags import PLACES
+
+if TYPE_CHECKING:
+    from ..training.config.setting_names import Place
 
 #: what is neither an option nor a setting, but part of another option's value
 _PARTS = {"alpha": "--partition dirichlet:VALUE", "dirichlet-alpha": "--partition dirichlet:VALUE"}
@@ -26,20 +30,27 @@ def explain(error: click.NoSuchOption) -> click.UsageError:
         return error
     flags = [flag for param in command.params for flag in (*param.opts, *param.secondary_opts) if flag[:2] == "--"]
     name = error.option_name.removeprefix("--")
-    offer = _of_settings(command.name or "", name, flags) or _nearest(name, flags)
+    asked = command.name or ""
+    offer = _of_field(name, flags) or _of_settings(asked, name, flags) or _nearest(name, flags)
     return click.UsageError(f"No such option '{error.option_name}'{offer}", error.ctx)
 
 
+def _of_field(name: str, flags: list[str]) -> str:
+    """Offer a flag by what papers and other programs call it, or nothing."""
+    place = PLACES.get(f"--{name}") or KEYWORDS.get(plain_name(name)) or ALSO.get(plain_name(name))
+    flag = next((flag for flag, its in PLACES.items() if its == place), None)
+    return f"; did you mean '{flag}'?" if flag in flags else ""
+
+
 def _of_settings(command: str, name: str, flags: list[str]) -> str:
-    """Say how a command takes the setting of a name, or nothing where it is none or the command trains nothing."""
-    if command == "sweep" and name == "method":
-        return "; methods are varied: method=A,B,C"
-    named = {place: flag for flag, place in PLACES.items()}
-    places = [Place(PLACES[f"--{name}"])] if f"--{name}" in PLACES else places_of(name)
-    if places and (flag := named.get(places[0].place)) in flags:
-        return f"; did you mean '{flag}'?"
+    """Say how a command that trains takes the setting of a name, or nothing where it is none."""
     if command not in ("train", "sweep"):
         return ""
+    if command == "sweep" and name == "method":
+        return "; methods are varied: method=A,B,C"
+    from ..training.config.setting_names import Place, places_of  # loads all methods
+
+    places = [Place(PLACES[f"--{name}"])] if f"--{name}" in PLACES else places_of(name)
     ways = [_written(place, vary=command == "sweep") for place in places]
     if name in _PARTS:
         ways.insert(0, _PARTS[name] if "--partition" in flags else _PARTS[name].replace("--partition ", _AS_SETTING))

@@ -8,7 +8,8 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.cli.main import commands, run
 from fedscope.training import train
 from fedscope.training.config.config import Config
-from fedscope.training.config.setting_names import ALSO, KEYWORDS, places_of
+from fedscope.training.config.field_names import ALSO, KEYWORDS
+from fedscope.training.config.setting_names import places_of
 
 
 def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -12,7 +12,8 @@ from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from ..user_code.typed import given_keywords, handed_tables, typed_method
 from .config import SECTIONS, Config, merge, methods_in
-from .setting_names import KEYWORDS, OF_SECTIONS, places_of
+from .field_names import KEYWORDS
+from .setting_names import OF_SECTIONS, places_of
 
 METHOD = "method"
 #: single settings: the keywords of ``train`` and ``sweep`` that their signatures do not name

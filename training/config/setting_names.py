@@ -10,19 +10,9 @@ from ...checkpoints import nearest
 from ...checkpoints.io.errors import list_few
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..settings.registry import METHOD_SECTIONS, find, names
+from .field_names import ALSO, KEYWORDS, plain_name
 from .sections import DataConfig, RecordConfig, RunConfig
 
-#: keywords that are another name for a setting, as the flags of ``fedscope train`` are
-KEYWORDS: Mapping[str, str] = {
-    "clients": "data.clients",
-    "participation": "run.participation",
-    "rounds": "run.rounds",
-    "epochs": "client.epochs",
-    "batch": "client.batch",
-    "lr": "client.lr",
-    "seed": "run.seed",
-    "device": "run.device",
-}
 OF_SECTIONS: Mapping[str, type] = {
     "data": DataConfig,
     "client": ClientMethod,
@@ -30,40 +20,6 @@ OF_SECTIONS: Mapping[str, type] = {
     "average": AverageMethod,
     "run": RunConfig,
     "record": RecordConfig,
-}
-
-
-#: what other programs and papers call a setting
-ALSO: Mapping[str, str] = {
-    "learning_rate": "client.lr",
-    "local_lr": "client.lr",
-    "eta": "client.lr",
-    "lr_local": "client.lr",
-    "wd": "client.weight_decay",
-    "optimizer": "client.optimiser",
-    "batch_size": "client.batch",
-    "local_bs": "client.batch",
-    "bs": "client.batch",
-    "local_epochs": "client.epochs",
-    "local_ep": "client.epochs",
-    "num_clients": "data.clients",
-    "num_users": "data.clients",
-    "n_clients": "data.clients",
-    "num_rounds": "run.rounds",
-    "n_rounds": "run.rounds",
-    "comm_round": "run.rounds",
-    "communication_rounds": "run.rounds",
-    "global_rounds": "run.rounds",
-    "global_epochs": "run.rounds",
-    "cohort": "run.participation",
-    "frac": "run.participation",
-    "fraction": "run.participation",
-    "join_ratio": "run.participation",
-    "sample_rate": "run.participation",
-    "participation_rate": "run.participation",
-    "dataset": "data.name",
-    "gpu": "run.device",
-    "cuda": "run.device",
 }
 
 
@@ -99,10 +55,10 @@ def places_of(name: str) -> list[Place]:
 
     >>> [place.words() for place in places_of("learning-rate")]
     ['client.lr']
-    >>> [place.words() for place in places_of("alpha")]
-    ['client.alpha (of fedcm, feddyn, fedgen)', 'server.alpha (of feddyn, fedswa, regmean)']
+    >>> [place.words() for place in places_of("temperature")]
+    ['client.temperature (of fedntd, moon)']
     """
-    name = name.replace("-", "_").lower()
+    name = plain_name(name)
     everywhere = {key: f"{section}.{key}" for section, kind in OF_SECTIONS.items() for key in _keys_of(kind)}
     everywhere |= KEYWORDS
     if place := everywhere.get(name) or ALSO.get(name):
