@@ -10,22 +10,30 @@ from ..io.errors import FedscopeError
 from ..io.untrusted import read_json
 
 #: names of what no module holds: arrays, and code of a program or a notebook
-_UNNAMED = ("python:", "__main__:")
+UNNAMED = ("python:", "__main__:")
 
 
-def code_words(info: Mapping[str, Any]) -> tuple[str, ...]:
+def code_words(info: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """Return ``--code KIND=NAME`` for all own code of a run; nothing of what only the program has that trained it.
 
     Args:
         info: what ``run.json`` says.
+        config: with it only the code that these settings name, which a branch takes; that of rounds before a branch is
+            for what goes on with them itself.
 
     >>> code_words({"code": [{"kind": "server", "name": "mine:FedX"}, {"kind": "model", "name": "__main__:Net"}]})
     ('--code', 'server=mine:FedX')
+    >>> code_words({"code": [{"kind": "server", "name": "mine:FedX"}]}, {"server": {"method": "fma"}})
+    ()
     """
+    tables = [table for table in (config or {}).values() if isinstance(table, Mapping)]
+    named = None if config is None else {str(value) for table in tables for value in table.values()}
     words: list[str] = []
     for entry in info.get("code") or ():
         kind, name = entry.get("kind"), str(entry.get("name"))
-        if ":" in name and not name.startswith(_UNNAMED) and f"{kind}={name}" not in words:
+        if named is not None and name not in named:
+            continue
+        if ":" in name and not name.startswith(UNNAMED) and f"{kind}={name}" not in words:
             words += ("--code", f"{kind}={name}")
     return tuple(words)
 

@@ -205,10 +205,16 @@ def _train_longer(path: Path, rounds: str | None) -> str:
     """Say how a run gets more rounds than it was to have, where somebody asks for a number of them."""
     if rounds is None:
         return ""
+    from ...checkpoints import FedscopeError, Run
     from ...checkpoints.io.shell_words import command_line
-    from ...checkpoints.runs.code_words import code_words_at
+    from ...checkpoints.runs.code_words import code_words
 
-    words = ("--rounds", rounds, *code_words_at(path), "--out", f"{path}-longer")
+    try:
+        run = Run.open(path)
+        own = code_words(run.info, run.config)
+    except (FedscopeError, OSError):  # what is to be resumed is looked at when the options are right
+        own = ()
+    words = ("--rounds", rounds, *own, "--out", f"{path}-longer")
     return f"; to train longer, branch: {command_line('train', '--from', f'{path}@last', *words)}"
 
 

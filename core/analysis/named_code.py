@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints import FedscopeError
 from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.recorder.stored_data import is_own_code
+from ..checkpoints.runs.code_words import UNNAMED
 
 if TYPE_CHECKING:
     from ..checkpoints import Run
     from .settings import EvaluationConfig
-
-
-#: names of what no module holds: arrays, and code of a program or a notebook
-_UNNAMED = ("python:", "__main__:")
 
 
 class NamedCodeError(FedscopeError):
@@ -75,9 +72,9 @@ def refuse_named_code(run: Run, source: EvaluationConfig) -> None:
     named = {}
     if source.model is None and model is not None and ":" in model:
         named["model"] = model
-    if source.data is None and data is not None and (is_own_code(data) or data.startswith(_UNNAMED)):
+    if source.data is None and data is not None and (is_own_code(data) or data.startswith(UNNAMED)):
         named["data"] = data
-    if any(value.startswith(_UNNAMED) for value in named.values()):
+    if any(value.startswith(UNNAMED) for value in named.values()):
         what = " and ".join(f"{name} {value}" for name, value in named.items())
         ways = " and ".join(f"--{name}" for name in named)
         raise FedscopeError(f"{run.path} was trained with {what}, as Python gave it; give the same again with {ways}")

@@ -146,7 +146,8 @@ def or_branch(run: Run, number: int) -> str:
     """Say in a clause how a round is gone on from with other settings; of a run that was not trained here why not."""
     if cannot_replay([run]):
         return f"; {run.path} was recorded by {run.info['source']}, and only its own loop trains its clients otherwise"
-    return f", or train a branch: {command_line('train', '--from', f'{run.path}@{number}', *code_words(run.info))}"
+    branch = command_line("train", "--from", f"{run.path}@{number}", *code_words(run.info, run.config))
+    return f", or train a branch: {branch}"
 
 
 def configs_of(

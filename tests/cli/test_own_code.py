@@ -112,6 +112,23 @@ def test_a_command_that_goes_on_with_a_run_names_its_code(here: Path, capsys: py
     assert "--rounds 9 --code client=mine:Pull --code server=mine:Heavy" in capsys.readouterr().err
 
 
+def test_a_command_that_branches_names_the_code_that_is_still_used(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That of the rounds before is refused there."""
+    assert run(words(f"{ALL_OWN} --out own")) == 0
+    assert (
+        run(words(f"train --from own@1 {GIVEN.replace('--code server=mine:Heavy', '')} --server fma --out other")) == 0
+    )
+    forget()
+    capsys.readouterr()
+    assert run(words(f"train --resume other {GIVEN}")) == 2
+    longer = capsys.readouterr().err.strip().partition("to train longer, branch: fedscope ")[2]
+    assert "server=" not in longer
+    forget()
+    assert run(shlex.split(longer)) == 0
+
+
 @pytest.mark.slow
 def test_it_resumes_after_a_kill_bit_for_bit(here: Path) -> None:
     assert run(words(f"{ALL_OWN} --out whole")) == 0

@@ -70,8 +70,8 @@ def places_of(name: str) -> list[Place]:
 def offer_setting(name: str) -> str:
     """Offer the settings that a name without its section may mean, in a clause, or nothing.
 
-    >>> offer_setting("lr"), offer_setting("explor"), offer_setting("xyz")
-    ('; did you mean client.lr?', '', '')
+    >>> offer_setting("lr"), offer_setting("windw"), offer_setting("xyz")
+    ('; did you mean client.lr?', '; did you mean average.window?', '')
     >>> offer_setting("mu")
     '; did you mean client.mu (of adabest, fedprox, moon)?'
     """

@@ -46,9 +46,9 @@ def device_to_resume(run: Run, trained: str, asked: str | None) -> str:
 def _anew(run: Run, device: str) -> str:
     """What to do with another kind of device."""
     if not run.rounds:
-        anew = command_line("train", run.path / "config.toml", *code_words(run.info), "--device", device)
+        anew = command_line("train", run.path / "config.toml", *code_words(run.info, run.config), "--device", device)
         return f"train it there from its beginning: {anew}"
-    branch = command_line("train", "--from", f"{run.path}@last", *code_words(run.info), "--device", device)
+    branch = command_line("train", "--from", f"{run.path}@last", *code_words(run.info, run.config), "--device", device)
     return f"train on from its rounds in a run of its own: {branch}"
 
 

@@ -362,7 +362,7 @@ def _why_over(run: Run, config: Config) -> str:
     if gone := lacking_words(run):
         return f"{run.path} has its last round, {run.rounds[-1]}, but {gone}; restore the files from a copy"
     last, path = run.rounds[-1], str(run.path)
-    words = ("--rounds", str(last + 2), *code_words(run.info), "--out", f"{path}-longer")
+    words = ("--rounds", str(last + 2), *code_words(run.info, run.config), "--out", f"{path}-longer")
     longer = command_line("train", "--from", f"{path}@{last}", *words)
     return f"{path} is complete: all of its {config.run.rounds} rounds are recorded; to train longer, branch: {longer}"
 

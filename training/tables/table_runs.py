@@ -103,7 +103,9 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
 def _own_command(run: Run) -> str:
     if run.config is None:
         return f"# {run.path} was recorded by {run.info.get('source')}, which trains it again"
-    return command_line("train", run.path / "config.toml", *code_words(run.info), "--out", f"{run.path}-again")
+    return command_line(
+        "train", run.path / "config.toml", *code_words(run.info, run.config), "--out", f"{run.path}-again"
+    )
 
 
 def _entry(run: Run, name: str, label: Mapping[str, str], command: str) -> TableRun:
