@@ -13,6 +13,8 @@ from .labelled import by_index
 
 #: client numbers are stored as int64
 LARGEST_ID = 2**63 - 1
+#: what to do with pairs (n_k, model), as FedML's servers collect them
+SAMPLES_OF_PAIRS = "give clients=[model for _, model in pairs], samples=[n for n, _ in pairs]"
 
 
 def number_clients(given: Any, place: str, what: str) -> dict[int, Any]:
@@ -44,9 +46,10 @@ def number_clients(given: Any, place: str, what: str) -> dict[int, Any]:
                 f"{what}={{numbers[name]: model for name, model in {models}}}"
             )
         if int(k) in found:
+            counts = f"; where {k} is a number of samples, {SAMPLES_OF_PAIRS}" if what == "clients" else ""
             raise FedscopeError(
                 f"{place}: client {k} is there twice in {what}=; give one model of it, and what came later in the next "
-                "round"
+                f"round{counts}"
             )
         found[int(k)] = model
     return found

@@ -39,7 +39,7 @@ from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
 from ..runs.writer import RunWriter
 from .accepted_rounds import AcceptedRounds
-from .client_numbers import by_client, column_of, number_clients, read_samples, read_weights
+from .client_numbers import SAMPLES_OF_PAIRS, by_client, column_of, number_clients, read_samples, read_weights
 from .client_order import is_counted, refuse_uncounted
 from .coerce_models import (
     IN_PRECISION,
@@ -268,6 +268,13 @@ class Recorder:
         sketches = self._keeping.sketches(layout, models.single, cohort.models, place, own_starts=own is not None)
         _tell_diverged(known, cohort, place)
         step = self._look(known, models, cohort, place)
+        paired = samples is None and weights is None and not isinstance(clients, Mapping) and not is_counted(clients)
+        if paired and step is not None and _weighs_by_numbers(step, models, cohort):
+            known.tell(
+                "pairs",
+                f"{place}: the first parts of clients= were taken for the clients' numbers, but as numbers of samples "
+                f"they make global the weighted mean; {SAMPLES_OF_PAIRS}",
+            )
         kept = self._keeping.places(known.next, len(cohort.ids))
         numbers: dict[str, float | int | None] = {
             **given,
@@ -490,11 +497,10 @@ class Recorder:
             known.refuse_other_alphas(place, {**all_, "start": sent, "global_": end})
         for what, given in (("start", sent), ("global_", end), *all_.items()):
             if given is not None and (clause := difference(given, layout)):
-                remedy = (
-                    "all in one precision, as weight.float()"
-                    if IN_PRECISION in clause
-                    else "models of one architecture"
-                )
+                remedy = "all in one precision, as weight.float()"
+                if IN_PRECISION not in clause:
+                    servers = {"start": sent, "global_": end}
+                    remedy = f"models of one architecture{_shared_alone(servers, read.values())}"
                 raise FedscopeError(f"{place}: {what} {clause}; give {remedy}")
         if self._module is not None and (clause := other_shape(layout, self._module)):
             raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
@@ -693,6 +699,28 @@ def _cohort_of(models: _Models, given: Mapping[str, Any], mixing: Any, place: st
     counts = read_samples(samples, ids, place)
     p = read_weights(weights, counts, ids, place)
     return _Cohort(ids, [models.clients[k] for k in ids], counts, p, own)
+
+
+def _shared_alone(servers: Mapping[str, ModelTensors | None], clients: Iterable[ModelTensors]) -> str:
+    """Say how clients are given that each keep tensors, as a head, which the server never has; empty where they do
+    not."""
+    for what, model in servers.items():
+        if model is not None and all(model.arrays.keys() < one.arrays.keys() for one in clients):
+            return (
+                "; of clients that keep parts to themselves give those that they share: "
+                f"{{name: weights[name] for name in {what}}}"
+            )
+    return ""
+
+
+def _weighs_by_numbers(step: ServerStep, models: _Models, cohort: _Cohort) -> bool:
+    """Check whether the clients' numbers, taken for n_k, make the server's model their mean, and equal weights do not:
+    pairs of loops that weigh with them are (n_k, model)."""
+    if step.rule is Rule.MEAN or models.global_ is None or not (total := sum(cohort.ids)):
+        return False
+    p = np.array([k / total for k in cohort.ids])
+    told, _ = ServerIdentifier(models.layout).look(models.start, cohort.models, p, models.global_)
+    return told.rule is Rule.MEAN and not told.plain
 
 
 def _numbers_of(known: AcceptedRounds, metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:

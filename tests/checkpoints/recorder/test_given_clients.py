@@ -435,6 +435,58 @@ def test_a_list_of_the_clients_that_were_drawn_is_refused_where_the_partition_ha
     assert Run.open(tmp_path / "run").round(1).client_ids.tolist() == drawn
 
 
+@pytest.mark.parametrize("start", [False, True])
+def test_pairs_of_samples_and_model_are_told_once_where_they_weigh_the_mean(tmp_path: Path, start: bool) -> None:
+    """They were clients 30, 50 and 10 of equal weights, and a plain FedAvg was no known server."""
+    draw = np.random.default_rng(0)
+    first, *trained = ({"w": draw.normal(size=40)} for _ in range(4))
+    pairs = list(zip((30, 50, 10), trained, strict=True))
+    mean = {"w": sum(n * one["w"] for n, one in pairs) / 90}
+    given: dict[str, Any] = {"global_": mean, **({"start": first} if start else {})}
+    with Recorder(tmp_path / "run") as recorder:
+        (said,) = told_by(recorder, pairs, **given)
+        assert told_by(recorder, pairs, **given) == []
+    assert said.endswith(
+        "run@1: the first parts of clients= were taken for the clients' numbers, but as numbers of samples they make "
+        "global the weighted mean; give clients=[model for _, model in pairs], samples=[n for n, _ in pairs]"
+    )
+    with Recorder(tmp_path / "mended") as recorder:
+        told = told_by(recorder, [one for _, one in pairs], samples=[n for n, _ in pairs], **given)
+    assert told == []
+    assert Run.open(tmp_path / "mended").round(1).weights.tolist() == pytest.approx([3 / 9, 5 / 9, 1 / 9])
+
+
+@pytest.mark.parametrize("weigh", ["plain", "samples", "momentum"])
+def test_pairs_of_number_and_model_are_not_told_of(tmp_path: Path, weigh: str) -> None:
+    draw = np.random.default_rng(0)
+    first, *trained = (draw.normal(size=40) for _ in range(4))
+    weights = {"plain": [1, 1, 1], "samples": [30, 50, 10], "momentum": [1, 1, 1]}[weigh]
+    mean = sum(n * one for n, one in zip(weights, trained, strict=True)) / sum(weights)
+    end = mean if weigh != "momentum" else mean + 0.9 * draw.normal(size=40)
+    pairs = [(k, {"w": one}) for k, one in zip((3, 5, 1) if weigh != "samples" else (30, 50, 10), trained, strict=True)]
+    given: dict[str, Any] = {"samples": dict(zip((30, 50, 10), weights, strict=True))} if weigh == "samples" else {}
+    with Recorder(tmp_path / "run") as recorder:
+        assert told_by(recorder, pairs, start={"w": first}, global_={"w": end}, **given) == []
+
+
+@pytest.mark.parametrize(("given", "named"), [("start", "start"), ("global_", "global_"), ("both", "start")])
+def test_clients_that_keep_a_head_are_told_to_give_what_they_share(tmp_path: Path, given: str, named: str) -> None:
+    """FedPer's: the refusal said only to give models of one architecture."""
+    shared = {"body": np.ones(3, np.float32)}
+    clients = {k: {"body": np.full(3, k, np.float32), "head": np.full(2, k, np.float32)} for k in (0, 1)}
+    server = {what: {"body": shared["body"].copy()} for what in (("start", "global_") if given == "both" else (given,))}
+    with Recorder(tmp_path / "run") as recorder:
+        with pytest.raises(FedscopeError) as refused:
+            recorder.round(clients=clients, **server)
+        assert str(refused.value).endswith(
+            "run@1: client 0 has head, which the run's models do not have; give models of one architecture; of clients "
+            f"that keep parts to themselves give those that they share: {{name: weights[name] for name in {named}}}"
+        )
+        recorder.round(clients={k: {name: w[name] for name in shared} for k, w in clients.items()}, **server)
+        with pytest.raises(FedscopeError, match="give models of one architecture$"):  # one of them is the odd one out
+            recorder.round(clients={0: clients[0], 1: shared}, **server)
+
+
 def test_a_list_of_fewer_in_a_later_round_is_told_once_and_the_loop_goes_on(tmp_path: Path) -> None:
     everyone = [model(k) for k in range(6)]
     with Recorder(tmp_path / "run", partition=PARTS, labels=TOPICS) as recorder:

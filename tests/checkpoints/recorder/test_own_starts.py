@@ -235,11 +235,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "twice": (
         edited(lambda a: a.update(clients=[*a["clients"].items(), (7, model(5))])),
-        r"run@1: client 7 is there twice in clients=; give one model of it, and what came later in the next round",
+        r"run@1: client 7 is there twice in clients=; give one model of it, and what came later in the next round; "
+        r"where 7 is a number of samples, give clients=\[model for _, model in pairs\], samples=\[n for n, _ in pairs\]",
     ),
     "a start twice": (
         edited(lambda a: a.update(starts=[*a["starts"].items(), (7, model(5))])),
-        r"client 7 is there twice in starts=",
+        r"client 7 is there twice in starts=; give one model of it, and what came later in the next round$",
     ),
     "both": (edited(lambda a: a.update(start=model(0))), r"start= is one model for all clients, and starts= is one"),
     "mixing alone": (
