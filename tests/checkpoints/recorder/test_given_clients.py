@@ -483,7 +483,7 @@ def test_clients_that_keep_a_head_are_told_to_give_what_they_share(tmp_path: Pat
             f"that keep parts to themselves give those that they share: {{name: weights[name] for name in {named}}}"
         )
         recorder.round(clients={k: {name: w[name] for name in shared} for k, w in clients.items()}, **server)
-        with pytest.raises(FedscopeError, match="give models of one architecture$"):  # one of them is the odd one out
+        with pytest.raises(FedscopeError, match=r"give models of one architecture$"):  # one of them is the odd one out
             recorder.round(clients={0: clients[0], 1: shared}, **server)
 
 

@@ -236,7 +236,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "twice": (
         edited(lambda a: a.update(clients=[*a["clients"].items(), (7, model(5))])),
         r"run@1: client 7 is there twice in clients=; give one model of it, and what came later in the next round; "
-        r"where 7 is a number of samples, give clients=\[model for _, model in pairs\], samples=\[n for n, _ in pairs\]",
+        r"where 7 is a number of samples, give clients=\[model for _, model in pairs\], samples=\[n for n, _ in "
+        r"pairs\]",
     ),
     "a start twice": (
         edited(lambda a: a.update(starts=[*a["starts"].items(), (7, model(5))])),
