@@ -96,9 +96,10 @@ class TrainingWatcher:
     def begin(self, rounds: int, size: int) -> None:
         """Say what will be recorded before the first round is."""
         from ..checkpoints import format_size
+        from ..checkpoints.io.errors import count_of
 
         of = f" of {self.setting}" if self.setting else ""
-        say(f"{self.label}: {rounds} rounds{of}, recording up to {format_size(size)}", err=True)
+        say(f"{self.label}: {count_of(rounds, 'round')}{of}, recording up to {format_size(size)}", err=True)
 
     def client(self, round: int, done: int, of: int) -> None:
         """One more client of a round has trained."""

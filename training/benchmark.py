@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.io.errors import count_of
 from ..results.base import versions
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class BenchmarkResult:
         """A table, and what follows for a run's settings."""
         rows = [
             f"{self.device}; {', '.join(f'{name} {own}' for name, own in self.versions.items())}",
-            f"engine {self.engine}, {_count_of(self.workers, 'worker')}; model {self.model}, "
+            f"engine {self.engine}, {count_of(self.workers, 'worker')}; model {self.model}, "
             f"{'x'.join(map(str, IMAGE))}, batches of {BATCH}",
             "",
             f"{'':<10} {'products':>15} {'training':>30} {'evaluation':>30}",
@@ -177,11 +178,7 @@ def _describe_device(compute: Compute) -> str:
     if compute.is_gpu:
         return f"{compute.name}, {device_name(compute.device)}"
     capability = torch.backends.cpu.get_cpu_capability()
-    return f"cpu, {_count_of(cores(), 'core')}, {platform.machine()}, {capability}"
-
-
-def _count_of(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"
+    return f"cpu, {count_of(cores(), 'core')}, {platform.machine()}, {capability}"
 
 
 def _time_call(work: Callable[[], object], seconds: float, compute: Compute) -> float:

@@ -80,6 +80,15 @@ def list_few(items: Iterable[object], most: int = 12) -> str:
     return ", ".join(words[:most]) + (", ..." if len(words) > most else "")
 
 
+def count_of(count: int, what: str) -> str:
+    """Count things in words, for a sentence.
+
+    >>> count_of(1, "round"), count_of(2_000, "round"), count_of(2, "class")
+    ('1 round', '2,000 rounds', '2 classes')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('s') else 's'}"
+
+
 def spans(numbers: Iterable[int]) -> str:
     """Ascending numbers as spans, for a sentence about rounds.
 

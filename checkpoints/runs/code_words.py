@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..io.errors import FedscopeError
-from ..io.untrusted import read_json
+from ..io.untrusted import read_json, read_toml
 
 #: names of what no module holds: arrays, and code of a program or a notebook
 UNNAMED = ("python:", "__main__:")
@@ -18,13 +18,15 @@ def code_words(info: Mapping[str, Any], config: Mapping[str, Any] | None = None)
 
     Args:
         info: what ``run.json`` says.
-        config: with it only the code that these settings name, which a branch takes; that of rounds before a branch is
-            for what goes on with them itself.
+        config: with it only the code that these settings name, which a branch takes, and ``--task NAME`` of a task of
+            one's own; that of rounds before a branch is for what goes on with them itself.
 
     >>> code_words({"code": [{"kind": "server", "name": "mine:FedX"}, {"kind": "model", "name": "__main__:Net"}]})
     ('--code', 'server=mine:FedX')
     >>> code_words({"code": [{"kind": "server", "name": "mine:FedX"}]}, {"server": {"method": "fma"}})
     ()
+    >>> code_words({}, {"model": {"name": "mlp", "task": "mine:ordered"}})
+    ('--task', 'mine:ordered')
     """
     tables = [table for table in (config or {}).values() if isinstance(table, Mapping)]
     named = None if config is None else {str(value) for table in tables for value in table.values()}
@@ -35,12 +37,20 @@ def code_words(info: Mapping[str, Any], config: Mapping[str, Any] | None = None)
             continue
         if ":" in name and not name.startswith(UNNAMED) and f"{kind}={name}" not in words:
             words += ("--code", f"{kind}={name}")
-    return tuple(words)
+    return (*words, *_task_words(config or {}))
 
 
 def code_words_at(path: Path) -> tuple[str, ...]:
     """Return them of the run in a folder; nothing where no run can be read there."""
     try:
-        return code_words(read_json(path / "run.json", "a run's run.json", ""))
+        words = code_words(read_json(path / "run.json", "a run's run.json", ""))
+        settings = path / "config.toml"  # which a run that another program recorded lacks
+        return (*words, *_task_words(read_toml(settings, "a run's configuration", "") if settings.exists() else {}))
     except (FedscopeError, OSError):
         return ()
+
+
+def _task_words(config: Mapping[str, Any]) -> tuple[str, ...]:
+    model = config.get("model")
+    task = str(model.get("task", "")) if isinstance(model, Mapping) else ""
+    return ("--task", task) if ":" in task and not task.startswith(UNNAMED) else ()

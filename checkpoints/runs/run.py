@@ -25,7 +25,7 @@ from ..models.weights import Layout
 from ..rounds.metrics import Metrics, read_rows, to_arrays
 from ..rounds.round import Round, few_of
 from ..rounds.run_identity import NAME, identity_of_round
-from .code_words import code_words
+from .code_words import code_words_at
 from .info import read_info, refuse_broken_seal, refuse_no_settings
 from .measured_numbers import MeasuredNumbers, is_number, merge_numbers, read_measured
 from .partition import Partition
@@ -194,7 +194,7 @@ class Run:
             FedscopeError: no rounds yet; a round that is not there (says which are).
         """
         if not self.rounds:
-            on = command_line("train", "--resume", self.path, *code_words(self.info))
+            on = command_line("train", "--resume", self.path, *code_words_at(self.path))
             raise FedscopeError(f"{self.path} has no rounds yet{'' if self.is_foreign else f'; go on with it: {on}'}")
         number = self.rounds[-1] if number == "last" else self._whole(number)
         if -len(self.rounds) <= number < 0:

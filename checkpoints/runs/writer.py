@@ -14,7 +14,7 @@ from ..io.safe_write import refuse_strange
 from ..io.shell_words import command_line
 from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
 from ..rounds.writer import RoundRecord, write_round
-from .code_words import code_words
+from .code_words import code_words_at
 from .folders import create_run, refuse_linked_parts
 from .measured_numbers import MeasuredNumbers, merge_numbers, write_measured
 from .partition import Partition
@@ -233,7 +233,7 @@ def _room(writer: RunWriter) -> Iterator[None]:
         if not (isinstance(error, DiskFullError) or disk_is_full(error)):
             raise
         path, last = writer.path, writer.last
-        command = command_line("train", "--resume", path, *code_words(writer.run.info))
+        command = command_line("train", "--resume", path, *code_words_at(path))
         on = "" if writer.run.is_foreign else f", then go on: {command}"
         upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
         raise DiskFullError(f"{path}: the disk is full; {upto}; make room{on}") from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.errors import count_of, list_few
 from ...checkpoints.io.shell_words import command_line
 from ..options import HomePath, Jobs, Share, code_option, launcher_options, pack_into
 from ..printing import say, say_json
@@ -116,7 +116,7 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     if dry_run:
         _dry(plan, out, Path(varied.files[0]) if varied.files else None, as_json)
         return
-    say(f"{out}: {_count_of(len(plan.runs), 'run')}, {_count_of(plan.rounds, 'round')} in all", err=True)
+    say(f"{out}: {count_of(len(plan.runs), 'run')}, {count_of(plan.rounds, 'round')} in all", err=True)
     with progress(str(out)) as report:
         try:
             done = train_plan(plan, out, _progress_printer(report, len(plan.runs)), by)
@@ -215,11 +215,6 @@ def _progress_printer(report: Report, count: int) -> Progress:
     return Printed()
 
 
-def _count_of(count: int, what: str) -> str:
-    """``1 run``, ``2 runs``."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     """Print the commands that are left, in their order, and an estimate."""
     from ...analysis.execution import describe_seconds
@@ -239,7 +234,7 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
         say_json({**said, "seconds": guess.seconds, "bytes": guess.bytes})
         return
-    work = f"{_count_of(len(plan.runs), 'run')}, {_count_of(plan.rounds, 'round')}"
+    work = f"{count_of(len(plan.runs), 'run')}, {count_of(plan.rounds, 'round')}"
     say(
         f"{work}: about {describe_seconds(guess.seconds)} on this machine, from a few steps of each kind, and up to "
         f"{format_size(guess.bytes)} on the disk"

@@ -310,7 +310,10 @@ def _resume_run(path: Path, how: TrainOptions, trace: Path | None) -> Run:
 
 def _setting(config: Any) -> str:
     """``digits on 50 clients, shards:2, with ima``: what is learnt, by which clients and methods."""
-    return f"{config.data.name} on {config.data.clients} clients, {config.data.partition}, with {config.title()}"
+    from ...checkpoints.io.errors import count_of
+
+    clients = count_of(config.data.clients, "client")
+    return f"{config.data.name} on {clients}, {config.data.partition}, with {config.title()}"
 
 
 def _branch_run(

@@ -198,7 +198,7 @@ def one_round(
         if Path(address).exists() and not (Path(address) / "run.json").is_file():
             Run.open(address)  # says what it is, and how models become a run
         hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
-        raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}")
+        raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}, or --rounds")
     opened, asked = resolve_run(run, rounds, adapters=adapters)
     numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))
     if len(numbers) != 1:

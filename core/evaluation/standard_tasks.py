@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.io.errors import count_of
 from .accelerators import has_float64
 from .tasks import Task
 
@@ -82,7 +83,7 @@ class Classification(Task):
         )
         raise FedscopeError(
             f"the module returns outputs of shape {list(shape)} for one sample, but {part.label} has "
-            f"{_plural(part.classes, 'class')}, so [1, {part.classes}] is needed{single}"
+            f"{count_of(part.classes, 'class')}, so [1, {part.classes}] is needed{single}"
         )
 
     def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
@@ -125,7 +126,7 @@ class Regression(Task):
         if outputs.dim() == 0 or len(outputs) != 1 or outputs.numel() != needed:
             raise FedscopeError(
                 f"the module returns outputs of shape {list(outputs.shape)} for one sample, but a target of "
-                f"{part.label} has {_plural(needed, 'number')}, so [1, {needed}] is needed"
+                f"{part.label} has {count_of(needed, 'number')}, so [1, {needed}] is needed"
             )
 
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -186,7 +187,7 @@ class Sequences(Task):
         empty = (self.weights(y) == 0).nonzero()
         if len(empty):
             raise FedscopeError(
-                f"{label} has {_plural(len(empty), 'sample')} without a position that counts (the first is "
+                f"{label} has {count_of(len(empty), 'sample')} without a position that counts (the first is "
                 f"{int(empty[0])}); leave them out"
             )
         return y
@@ -205,7 +206,7 @@ class Sequences(Task):
         needed = (1, *length, part.classes) if len(length) == 1 else (1, part.classes, *length)
         raise FedscopeError(
             f"the module returns outputs of shape {list(outputs.shape)} for one sample, but {part.label} has "
-            f"{_plural(part.classes, 'class')} at {_plural(prod(length), 'position')}, so {list(needed)} is needed"
+            f"{count_of(part.classes, 'class')} at {count_of(prod(length), 'position')}, so {list(needed)} is needed"
         )
 
     def classes_of(self, outputs: Tensor, part: Samples) -> int | None:
@@ -253,8 +254,8 @@ def _enough(found: int, part: Samples, place: str, remedy: str) -> bool:
         return True
     high, what = int(outside.max()), "positions" if part.y.dim() > 1 else "samples"
     raise FedscopeError(
-        f"{part.label} has the label {high} ({_plural(len(outside), 'time')}), but the module has "
-        f"{_plural(found, 'output')} {place}, 0 to {found - 1}; if {high} marks {what} that do not count, {remedy}, "
+        f"{part.label} has the label {high} ({count_of(len(outside), 'time')}), but the module has "
+        f"{count_of(found, 'output')} {place}, 0 to {found - 1}; if {high} marks {what} that do not count, {remedy}, "
         "else give a module with an output for each class"
     )
 
@@ -274,10 +275,6 @@ def _other_axes(outputs: tuple[int, ...], y: Tensor) -> str:
     if outputs[1] == y.shape[1] and bool(((y == 0) | (y == 1)).all()) and bool((y.sum(dim=1) == 1).all()):
         return f"one-hot targets of shape {list(y.shape)}; give y.argmax(1), a class {where}"
     return ""
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 #: what is learnt where nothing else is said

@@ -266,6 +266,7 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Prepare
         address = parse_address(name) if isinstance(models[0], str) else None
         hint = ""
         if address is not None and address.round is not None:
+            Run.open(address.path).round(address.round)  # refused where the run has no such round
             of_round = command_line("cka", address.path, "--rounds", address.round)
             hint = f" (a round's clients are compared by {of_round})"
         raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")

@@ -173,7 +173,7 @@ class Consensus(TableResult):
         parts[0] += f" before mixing, {_after(last)}"
         parts.append(self._merged(row))
         better = [one for one in rounds if self._gain(one.row)[0] > 0]
-        if len(rounds) > 1:
+        if len(rounds) > 1 and any(one.row.nodes > 1 for one in rounds):
             parts.append(f"it is better in {len(better)} of {len(rounds)} rounds")
             parts.append(lost_rounds([one.row.round for one in rounds if not isfinite(self._gain(one.row)[0])]))
         # only where some of the runs are none of adapters those that are have their names there
@@ -196,6 +196,8 @@ class Consensus(TableResult):
         spread = f" ± {error:.2g}" if isfinite(error) else ""
         than = f"{abs(gain):.3g}{spread}{points} {'less' if gain >= 0 else 'more'}" if isfinite(gain) else "not finite"
         than += ", one standard error over samples" if spread else ""
+        if row.nodes == 1:
+            return f"{what} of its model {nodes:.3g}{unit}"
         return f"{what} of their merged model {merged:.3g}{unit}, of the nodes {nodes:.3g}{unit} on average ({than})"
 
     def findings(self) -> dict[str, Any]:

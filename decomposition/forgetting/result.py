@@ -171,7 +171,7 @@ class Forgetting(ArrayResult):
             mean, stderr = (100 * float(value[i]) for value in mean_over_clients(values))
             if np.isnan(mean):
                 return "unknown"
-            return f"{sign * mean:+.3g}" + ("" if np.isnan(stderr) else f" ± {stderr:.2g}") + " points"
+            return f"{sign * mean + 0.0:+.3g}" + ("" if np.isnan(stderr) else f" ± {stderr:.2g}") + " points"
 
         own, others = shown(self.own_gain, 1), shown(self.others_loss, -1)
         known, forgotten = int(self.known[i].sum()), int(self.forgotten[i].sum())

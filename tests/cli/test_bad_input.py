@@ -57,6 +57,11 @@ CASES = [
     ("decomposs runs/fma", "No such command 'decomposs'; did you mean 'decompose'?"),
     # train
     ("train --method imma", "--method 'imma' is not a method that fedscope knows; did you mean \"ima\"?"),
+    (
+        "train --method FedAvg,ima --out new",
+        "--method 'FedAvg,ima' are 2 methods, and a run has one; train a run of each, as fedscope sweep "
+        "method=FedAvg,ima does",
+    ),
     ("train --client sgdd", "'sgdd' is not a client method that fedscope knows; did you mean \"sgd\"?"),
     ("train --data digit --out new", "'digit' is not a data set that fedscope knows; did you mean \"digits\"?"),
     ("train --data npz:nothing.npz --out new", "npz:nothing.npz: there is no such file"),
@@ -123,6 +128,11 @@ CASES = [
     ("train --method swa --rounds 20", "so nothing would be averaged; give an earlier --set average.start=11"),
     ("train --client moon --set model.head=fc9 --out new", "model.head = 'fc9' is not a linear layer of the model"),
     # models
+    (
+        "train --model mlp --set model.hidden=32,16 --out new",
+        "model.hidden = '32,16' has the wrong type: it takes a list, each a whole number, written [32,16]",
+    ),
+    ("cka runs/fma@9", "runs/fma@9: the run has rounds 1-"),
     ("train --model resnet-18 --out new", "'resnet-18' is not a model that fedscope knows; did you mean \"resnet18\"?"),
     ("train --model vgg11-gn --out new", "needs images of at least 32 x 32 pixels, but a sample has shape [1, 8, 8]"),
     ("train --model lstm --out new", "'lstm' needs tokens [n, L], but a sample has shape [1, 8, 8]; use --model mlp"),
@@ -159,6 +169,11 @@ CASES = [
         "curves runs/ima --measure tset_loss",
         'is not a column of metrics.csv; did you mean "test_loss"? there are train_loss,',
     ),
+    (
+        "curves runs/ima --measure test_accuracy,train_loss",
+        "--measure test_accuracy,train_loss are 2 columns; give --measure test_accuracy --measure train_loss",
+    ),
+    ("curves runs/ima --measure test_accuracy,train", "is not a column of metrics.csv; "),
     ("curves runs/few --measure averaged_test_loss", "few has no numbers of averaged_test_loss, only of train_loss,"),
     ("curves runs/ima runs/ima", "runs/ima, runs/ima: a run is given twice; give each once"),
     ("curves runs/ima --last 0", "0 is too small; give 1 or more"),

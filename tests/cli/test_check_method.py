@@ -72,7 +72,7 @@ def test_its_json_has_every_check(mine: None, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["fedavgn"], 'check-method fedavgn is not a method that fedscope knows; did you mean "fedavgm"?'),
+        (["fedavgn"], "'fedavgn' is not a method that fedscope knows; did you mean \"fedavgm\"?"),
         (["fma", "--only", "ordr"], '--only ordr is not a check; did you mean "order"?'),
         (["fma", "--set", "server.beta=1"], "server.beta is not a setting of FMA"),
         (["checked_fedx:FedY"], "check-method checked_fedx:FedY"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +197,12 @@ def test_a_task_in_a_file_is_trained_with_and_asked_of(here: Path, capsys: pytes
     )
     assert run(["train", "--resume", "runs/own", *named]) == 0
     assert run(["train", *few, "--out", "runs/plain"]) == 0
+    capsys.readouterr()
+    # the commands that go on with it name its task
+    assert run(["train", "--resume", "runs/own", *named]) == 2
+    longer = capsys.readouterr().err.strip().partition("to train longer, branch: fedscope ")[2]
+    assert longer == "train --from runs/own@2 --rounds 4 --task 'arch_losses:scaled(3)' --out runs/own-longer"
+    assert run(shlex.split(longer)) == 0
     ends = [f"runs/own@{number}" for number in (1, 2)]
     found = []
     for task in (named, ["--task", "classification"]):

@@ -69,6 +69,10 @@ def test_a_picture_of_another_is_not_overwritten(runs: Path, capsys: pytest.Capt
         (["runs/none"], "runs/none"),
         (["runs/fma-0", "--measure", "test_acuracy"], "test_acuracy"),
         (["runs/fma-0", "--rows", "metod"], "'metod' is not a setting of these runs; did you mean \"method\"?"),
+        (
+            ["runs/fma-0", "--columns", "run.seed"],
+            "--columns 'run.seed' is what every cell is a mean over, ± the deviation; leave it out (single runs have",
+        ),
         (["runs/fma-0", "runs/ima-0", "--baseline", "fmaa"], "--baseline 'fmaa' is not a row"),
     ],
 )

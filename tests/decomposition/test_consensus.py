@@ -341,6 +341,11 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
     assert "test loss of their merged model 0.2, of the nodes 0.4 on average (0.2 ± 0.01 less, one standard error" in (
         Consensus((MeasuredRound(regression),), attrs).summary()
     )
+    single = [MeasuredRound(row("ring", number, nodes=1, merged_error=0.1, error_gain=0.0)) for number in (1, 2)]
+    assert Consensus(tuple(single), attrs).summary() == (  # no node is compared with itself
+        "ring, round 2: one node, consensus distance 0.5 (25 % of the mean's way) before mixing, 0.25 after it; test "
+        "error of its model 10 %; mixing as given leaves 1e-05 % of the next starts unexplained at most"
+    )
     with pytest.raises(FedscopeError, match=r"round 40 of ring is there twice"):
         Consensus((*one.rounds, *one.rounds))
 

@@ -240,6 +240,12 @@ def test_cohorts_of_other_sizes_are_one_array_and_each_rounds_own(tmp_path) -> N
         assert "such samples" not in said
 
 
+def test_a_mean_of_no_change_has_no_minus() -> None:
+    one = by_hand()
+    result = Forgetting.of([replace(one, after_own=one.before_own, after_others=one.before_others)], {"split": "test"})
+    assert "on a client's own data by +0 ± 0 points and on the others' by +0 ± 0 points" in result.summary()
+
+
 def test_each_mean_is_told_with_the_clients_it_is_over() -> None:
     """Client 8 has all classes, so that none of the test data are the others'."""
     one = by_hand()

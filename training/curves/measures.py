@@ -204,11 +204,18 @@ def _is_known(column: str) -> bool:
 
 def _unknown(name: str, own: Sequence[str] = ()) -> FedscopeError:
     known = (*MEASURES, *TOTALS)
+    several = [part.strip() for part in name.split(",")]
+    if len(several) > 1 and all(part in own or _is_known(part.replace("accuracy", "error", 1)) for part in several):
+        return FedscopeError(f"--measure {name} are {len(several)} columns; give {' '.join(map(_option, several))}")
     return FedscopeError(
         f"--measure {name} is not a column of metrics.csv{nearest(name, (*known, 'test_accuracy', *own)) or ';'} there "
         f"are {', '.join((*known, *own[:24]))}, those of domains, of all clients and of drift if a run has them, and "
         "accuracy for error"
     )
+
+
+def _option(name: str) -> str:
+    return f"--measure {name}"
 
 
 #: the shortest window: three points lie on a parabola already

@@ -88,7 +88,7 @@ def _named(text: str) -> list[Chosen]:
         every = sorted({"sgd", "none", *presets()})
         hint = offer_file(text, (ClassDef,)) or nearest(text.lower(), every)
         raise FedscopeError(
-            f"check-method {text} is not a method that fedscope knows{hint}; give one of "
+            f"{text!r} is not a method that fedscope knows{hint}; give one of "
             f"{', '.join(every)}, or your own as module:Class"
         )
     return found

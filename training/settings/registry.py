@@ -19,6 +19,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io.shell_words import command_line
 from ..import_string import offer_file
 from .code_kinds import KINDS
 from .entry_points import chosen, installed
@@ -259,6 +260,12 @@ def preset(method: str) -> dict[str, dict[str, Any]]:
     if method not in presets():
         meant = {"fedima": "ima"}.get(method.lower(), method.lower())
         hint = offer_file(written, (ClassDef,)) or nearest(meant, (*presets(), *_also()))
+        several = [name.strip() for name in written.split(",")]
+        if len(several) > 1 and all(canonical_method(name) in presets() for name in several):
+            raise FedscopeError(
+                f"--method {written!r} are {len(several)} methods, and a run has one; train a run of each, as "
+                f"{command_line('sweep', 'method=' + ','.join(several))} does"
+            )
         raise FedscopeError(
             f"--method {written!r} is not a method that fedscope knows{hint}; it has {', '.join(presets())}"
         )

@@ -139,7 +139,9 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
     # a word where one of several words is asked for
     choice = isinstance(value, str) and any(get_origin(option) is Literal for option in options)
     wrong = "is not a choice" if choice else "has the wrong type"
-    raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_describe_hint, options))}")
+    listed = isinstance(value, str) and any(get_origin(option) is tuple for option in options)
+    shown = f", written [{value.strip('()')}]" if listed and "," in value else ""
+    raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_describe_hint, options))}{shown}")
 
 
 def _options(hint: Any) -> tuple[Any, ...]:

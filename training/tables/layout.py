@@ -8,7 +8,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
-from ..curves.run_names import USUAL_TASK, with_average
+from ..curves.run_names import SEEDS, USUAL_TASK, with_average
 from .table_runs import TableRun
 
 #: the keys that name a method, in the order in which they are looked at
@@ -135,6 +135,11 @@ def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[Tabl
         if all(part.strip() in known for part in key.split(",")):
             parts = " ".join(f"{option} {part.strip()}" for part in key.split(","))
             raise FedscopeError(f"{option} {key!r} are several settings; write {parts}")
+        if key in SEEDS:
+            raise FedscopeError(
+                f"{option} {key!r} is what every cell is a mean over, ± the deviation; leave it out (single runs have "
+                "their own values in the .csv)"
+            )
         same = [place for place in known if place.rpartition(".")[2] == key]
         hint = f'; did you mean "{same[0]}"?' if same else nearest(key, known)
         raise FedscopeError(
