@@ -132,7 +132,7 @@ CASES = [
         "train --model mlp --set model.hidden=32,16 --out new",
         "model.hidden = '32,16' has the wrong type: it takes a list, each a whole number, written [32,16]",
     ),
-    ("cka runs/fma@9", "runs/fma@9: the run has rounds 1-"),
+    ("cka runs/ima@9", "runs/ima@9: the run has rounds 1-"),
     ("train --model resnet-18 --out new", "'resnet-18' is not a model that fedscope knows; did you mean \"resnet18\"?"),
     ("train --model vgg11-gn --out new", "needs images of at least 32 x 32 pixels, but a sample has shape [1, 8, 8]"),
     ("train --model lstm --out new", "'lstm' needs tokens [n, L], but a sample has shape [1, 8, 8]; use --model mlp"),
