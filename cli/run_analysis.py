@@ -90,7 +90,7 @@ def with_labels(result: A, output: Output) -> A:
     """
     if not output.labels:
         return result
-    return result.renamed(labels_of(output.labels, result.list_names()))
+    return result.renamed(labels_of(output.labels, result.list_names(), result.list_drawn()))
 
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:

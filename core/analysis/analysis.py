@@ -169,7 +169,9 @@ class PreparedAnalysis(Generic[A]):
 
         def join(results: list[Any]) -> A:
             result = self.join(results)
-            return result.renamed(labels if isinstance(labels, Mapping) else labels_of(labels, result.list_names()))
+            if isinstance(labels, Mapping):
+                return result.renamed(labels)
+            return result.renamed(labels_of(labels, result.list_names(), result.list_drawn()))
 
         return replace(self, join=join, labels=labels)
 

@@ -181,6 +181,10 @@ class Result(ABC):
         """List the runs and models that it is about, each once, in its order."""
         return names_in(self)
 
+    def list_drawn(self) -> tuple[str, ...]:
+        """List those of :meth:`list_names` that stand in its figure, in its order, where others do not; else none."""
+        return ()
+
     def renamed(self, labels: Mapping[str, str]) -> Self:
         """Return the same result with other names for its runs and models, in figures, pages, tables and sentences.
 

@@ -127,8 +127,11 @@ def with_called_runs(result: T, labels: Mapping[str, str]) -> T:
     return replace(result, attrs=_attrs(result.attrs, labels))  # type: ignore[type-var, attr-defined]
 
 
-def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+def labels_of(given: Sequence[str], names: Sequence[str], drawn: Sequence[str] = ()) -> dict[str, str]:
     """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names, or of their runs.
+
+    Args:
+        drawn: those of the names that the figure has, where it has not all: new ones are in their order.
 
     >>> labels_of(["FedAvg", "IMA"], ["fma", "ima"]), labels_of(["ima=IMA"], ["fma", "ima"])
     ({'fma': 'FedAvg', 'ima': 'IMA'}, {'ima': 'IMA'})
@@ -136,6 +139,8 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     {'fma': 'FedAvg'}
     >>> labels_of(["FedAvg"], ["fma@6", "fma@6/client-4"])
     {'fma@6': 'FedAvg'}
+    >>> labels_of(["FedAvg"], ["fma-seed0", "fma-seed1", "fma"], drawn=["fma"])
+    {'fma': 'FedAvg'}
 
     Raises:
         FedscopeError: another number of them than there are names; a name that is not there, or one twice.
@@ -155,10 +160,11 @@ def labels_of(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
             hint = nearest(old, known) or f"; it names {', '.join(names)}"
             raise FedscopeError(f"{old!r} is not in this result{hint}")
     whole = [name for name in names if "/" not in name]  # of several planes, not of the models on them
-    for those in (names, whole, runs):
-        if len(given) == len(those):
+    for those in (drawn, names, whole, runs):
+        if those and len(given) == len(those):
             return dict(zip(those, given, strict=True))
-    about = f"names {len(names)}, {list_few(names, 6)}" if names else "names no run and no model"
+    shown = drawn or names
+    about = f"names {len(shown)}, {list_few(shown, 6)}" if shown else "names no run and no model"
     many = f"{len(given)} labels are" if len(given) != 1 else "1 label is"
     raise FedscopeError(f"{many} given, but the result {about}; give one for each, or OLD=NEW")
 

@@ -97,6 +97,10 @@ class Curves(TableResult):
         """The lines that are drawn and described: a curve a run, or with bands the means over seeds."""
         return tuple(band.curve for band in self.bands) if self.bands else self.runs
 
+    def list_drawn(self) -> tuple[str, ...]:
+        """With bands what their runs are called together."""
+        return tuple(band.label for band in self.bands)
+
     @property
     def columns(self) -> tuple[str, ...]:
         """Of ``BASE.curves.csv``, behind run and round: all of ``metrics.csv``."""
