@@ -194,8 +194,8 @@ def test_bands_and_models_of_a_round_are_called_by_their_own_names(here: Path) -
     assert "FedAvg" in found.list_names()
     # a label for each line, though the result also names the runs behind it
     assert fedscope.curves(both, bands=True, labels=["FedAvg"]).summary() == found.summary()
-    with pytest.raises(FedscopeError, match=r"3 labels are given, but the result names 1, plain; give one for each"):
-        fedscope.curves(both, bands=True, labels=["a", "b", "c"])
+    with pytest.raises(FedscopeError, match=r"4 labels are given, but the result names 1, plain; give one for each"):
+        fedscope.curves(both, bands=True, labels=["a", "b", "c", "d"])
     aligned = fedscope.align("runs/fma", rounds=1, limit=20, labels={"1/client-1": "Hospital B"})
     assert "Hospital B" in aligned.list_names()
 
