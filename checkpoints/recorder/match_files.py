@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..io.errors import FedscopeError, list_few, spans
+from ..io.shell_words import quoted
 from ..io.untrusted import real_path
 from ..models.files import SUFFIXES, file_and_key, is_model_folder
 from ..models.folders import model_in, model_names
 from .file_order import OtherOrder, name_apart, other_order
+from .offer_pattern import offer_pattern
 
 #: what stands for a whole number in a pattern
 PLACEHOLDERS = ("round", "client")
@@ -211,7 +213,9 @@ def _all_of(text: str) -> list[Path]:
         if not found:
             names = sorted((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), key=natural)
             holds = f"; it holds {list_few(names, 6)}" if names else ""
-            raise FedscopeError(f"{text} holds no model's file ({', '.join(SUFFIXES)}){holds}; give another folder")
+            pattern = offer_pattern(path)
+            give = f"give the pattern {quoted(pattern)} alone" if pattern else "give another folder"
+            raise FedscopeError(f"{text} holds no model's file ({', '.join(SUFFIXES)}){holds}; {give}")
         return found
     if not path.exists() and any(sign in text for sign in "*?["):  # no shell has done it
         folder, pattern = _apart(path)

@@ -799,6 +799,38 @@ def wrong(here: Path) -> None:
         Path(f"{name}.csv").write_text(text)
 
 
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["round_{r}/client_{c}/model.pt"], "e/round_{round}/client_{client}/model.pt"),
+        (["client{c}/epoch{r}.pt", "server/epoch{r}.pt"], "e/client{client}/epoch{round}.pt"),
+        (["v2/site-{c}/best.pt"], "e/v2/site-{client}/best.pt"),
+        (["seed{c}/run{r}/model.pt"], ""),  # which number is which, nobody says
+        (["round{r}/model.pt"], ""),
+        (["round{r}/lr0.{c}/client{c}.pt"], ""),
+    ],
+)
+def test_a_folder_of_folders_is_told_its_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], names: list[str], pattern: str
+) -> None:
+    """It was told to give another folder."""
+    monkeypatch.chdir(tmp_path)
+    for r in (1, 2):
+        for c in (1, 2, 3):
+            for name in names:
+                path = Path("e", name.format(r=r, c=c))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                torch.save({"w": torch.full((2,), float(10 * r + c))}, path)
+    assert run(["import", "e", "--out", "made"]) == 2
+    said = capsys.readouterr().err.strip()
+    if not pattern:
+        assert said.endswith("; give another folder")
+        return
+    assert said.endswith(f"; give the pattern '{pattern}' alone")
+    assert run(["import", pattern, "--out", "made"]) == 0
+    assert Run.open("made").round(1).client_ids.tolist() == [1, 2, 3]
+
+
 REFUSED = [
     ("empty", "empty holds no model's file (.pt, .pth, .ckpt, .bin, .safetensors, .npz); give another folder"),
     ("others", "others holds no model's file (.pt, .pth, .ckpt, .bin, .safetensors, .npz); it holds readme.md; give"),
