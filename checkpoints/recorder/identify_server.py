@@ -28,6 +28,12 @@ FEW = 12
 _EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, BFLOAT16: 2.0**-7}
 #: rounding that is larger than this share of the server's step leaves nothing to be said
 _COARSE = 0.2
+#: rates that differ from 1 by less are those of a mean, or cannot be told from it in a coarse precision
+_SLIGHT, _PLAIN = 0.05, 0.01
+#: how many deviations a rate is from 1 before it counts as another
+_SURE = 5.0
+#: ways that cancel keep less than this share of what chance would leave of them
+_CANCELLED = 0.3
 
 
 class Rule(IntEnum):
@@ -169,6 +175,10 @@ class ServerIdentifier:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._before: tuple[np.ndarray, np.ndarray] | None = None  # m, d
+        self._start: np.ndarray | None = None
+        self._has_moved = False
+        #: how many rounds in a row have the start of the one before, whose server had made another model of it
+        self.again = 0
         self._sampled: SampledParameters | None = None
 
     def look(
@@ -181,6 +191,10 @@ class ServerIdentifier:
         d = sampled.vector(global_)
         norm = float(np.linalg.norm(d))
         d -= origin
+        same = start is not None and self._start is not None and np.array_equal(origin, self._start)
+        # from zeros, updates are models
+        self.again = self.again + 1 if same and self._has_moved and origin.any() else 0
+        self._start, self._has_moved = (None, False) if start is None else (origin, bool(d.any()))
         moves = ClientMoves(sampled, origin, clients, p)
         if start is None:
             step, self._before = self._told_without_start(d, moves, norm), None
@@ -214,10 +228,10 @@ class ServerIdentifier:
             return ServerStep(Rule.UNCHANGED)
         if (step := _selected_client(d, moves, noise, length)) is not None:
             return step
-        for mean, plain in _means(moves):
-            step = _linear(d, mean, self._before, noise)
-            if step is not None:
-                return replace(step, plain=plain)
+        linear = [(_linear(d, mean, self._before, noise), plain) for mean, plain in _means(moves)]
+        found = [replace(step, plain=plain) for step, plain in linear if step is not None]
+        if found:  # the simplest, and of two means the one that leaves less
+            return min(found, key=lambda step: (step.rule, step.left))
         for mean, plain in _means(moves) if len(d) >= FEW else ():
             (rate,), left = fit(d, [mean + start])
             if left <= noise:
@@ -301,18 +315,40 @@ def _means(moves: ClientMoves) -> Iterator[tuple[np.ndarray, bool]]:
 
 def _is_late(moves: ClientMoves, noise: float) -> bool:
     """Check whether clients that have moved, in more than a few numbers, have all their ways cancel: by chance their
-    mean would keep a share 1 / √C of their lengths."""
+    mean would keep a share 1 / √C of their lengths, which a coarse precision may hide."""
     means = [mean for mean, _ in _means(moves)]
-    if len(moves) < 2 or len(means[0]) < FEW or all(float(np.linalg.norm(mean)) > noise for mean in means):
+    kept = min(float(np.linalg.norm(mean)) for mean in means)
+    if len(moves) < 2 or len(means[0]) < FEW or kept > noise:
         return False
-    return moves.spread() > noise / _COARSE
+    spread = moves.spread()
+    return spread > noise / _COARSE and kept < _CANCELLED * spread / float(np.sqrt(len(moves)))
 
 
 def _average(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> ServerStep | None:
-    for mean, plain in _means(moves):
-        if (left := float(np.linalg.norm(d - mean))) <= noise:
-            return ServerStep(Rule.MEAN, 1.0, plain=plain, left=left / length if length else 0.0)
-    return None
+    """Check whether the step is a mean of the moves, as far as the precision tells; of two means the nearer one."""
+    left, plain, mean = min(
+        ((float(np.linalg.norm(d - mean)), plain, mean) for mean, plain in _means(moves)), key=lambda one: one[:2]
+    )
+    if left > noise:
+        return None
+    rate = _other_rate(d, mean)
+    if abs(rate - 1) > _SLIGHT:
+        return None
+    if abs(rate - 1) > _PLAIN:
+        return ServerStep(Rule.COARSE, left=left / length)
+    return ServerStep(Rule.MEAN, 1.0, plain=plain, left=left / length if length else 0.0)
+
+
+def _other_rate(d: np.ndarray, mean: np.ndarray) -> float:
+    """Return the rate over a mean that fits a step best, where rounding does not explain that it is not 1; else 1.
+
+    The bound on rounding is of the worst case, in which errors point one way; they seldom do.
+    """
+    if len(d) < FEW or not np.linalg.norm(mean):
+        return 1.0
+    (rate,), left = fit(d, [mean])
+    deviation = left / np.sqrt(len(d) - 1) / float(np.linalg.norm(mean))
+    return rate if abs(rate - 1) > max(_SURE * deviation, 1e-6) else 1.0
 
 
 def _selected_client(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> ServerStep | None:

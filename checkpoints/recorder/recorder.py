@@ -58,8 +58,11 @@ from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, re
 from .resumed_rounds import lost_between
 from .retention import ClientRetention
 from .round_metrics import read_metrics, warn_of_columns, warn_of_numbers
-from .shared_memory import one_memory
+from .shared_memory import one_memory, one_model
 from .stored_data import coerce_data, is_own_code
+
+#: rounds in a row that begin as the one before did, until a loop is told; a round may be played again on purpose
+_AGAIN = 2
 
 
 class Recorder:
@@ -414,6 +417,12 @@ class Recorder:
             known.tell("updates", f"{place}: {step}; give each client's model, start and its update together")
         if step.rule is Rule.LATE_START:
             known.tell("start", f"{place}: {step}; give as start a copy of the model that the clients were sent")
+        if models.of_loop and known.server.again == _AGAIN:
+            known.tell(
+                "again",
+                f"{place}: start is the same in the last {_AGAIN + 1} rounds, though global was another model each "
+                "time; give as start a copy of the model that the clients were sent in the round",
+            )
         if statistics:
             known.tell("statistics", f"{place}: statistics were not averaged: {'; '.join(statistics)}")
         return step
@@ -506,9 +515,12 @@ class Recorder:
             raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
         # recorders of frameworks give what they have copied, and importers what they have read
         loop = self.waiting is None and not any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
-        if loop and "same" not in known.said and (clause := one_memory(sent, end, read, began)):
-            known.tell("memory", f"{place}: {clause}")
-        return _Models(layout, read, sent, end, None if starts is None else began)
+        if loop and "same" not in known.said:
+            if clause := one_memory(sent, end, read, began):
+                known.tell("memory", f"{place}: {clause}")
+            elif clause := one_model(sent, read):
+                known.tell("one", f"{place}: {clause}")
+        return _Models(layout, read, sent, end, None if starts is None else began, loop)
 
     def _first_layout(
         self,
@@ -646,13 +658,17 @@ def _first_of(sent: ModelTensors | None, end: ModelTensors | None, *read: Mappin
 
 @dataclass(frozen=True)
 class _Models:
-    """A round's models, read, and the layout that all of them have."""
+    """A round's models, read, and the layout that all of them have.
+
+    ``of_loop`` says whether a loop of the user's own gave them, and no recorder of a framework.
+    """
 
     layout: Layout
     clients: dict[int, ModelTensors]
     start: ModelTensors | None
     global_: ModelTensors | None
     starts: dict[int, ModelTensors] | None = None
+    of_loop: bool = True
 
     @property
     def single(self) -> dict[str, ModelTensors | None]:

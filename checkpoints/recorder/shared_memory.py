@@ -1,8 +1,11 @@
-"""Models of a round that are one in memory, because a loop has not copied them before it changed them."""
+"""Models of a round that are one, in memory or by their numbers, because a loop has not copied them before it changed
+them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+import numpy as np
 
 from .coerce_models import ModelTensors, Place
 
@@ -39,6 +42,25 @@ def one_memory(
     if sent is not None and sent == made:
         return f"start= and global_= are the same tensors, so that updates begin where the round has ended; {COPY}"
     return ""
+
+
+def one_model(start: ModelTensors | None, clients: Mapping[int, ModelTensors]) -> str:
+    """Say that clients who have left their start all have one model, as those have that were given the server's before
+    they were recorded; else empty.
+
+    Others seldom are alike beyond their first tensor.
+    """
+    first, *others = clients.values()
+    if start is None or not others or not all(_is_same(first, one) for one in others) or _is_same(first, start):
+        return ""
+    return (
+        f"all {len(clients)} clients have the same weights, and not those of start; record them after their training, "
+        "before they are given the server's model"
+    )
+
+
+def _is_same(one: ModelTensors, other: ModelTensors) -> bool:
+    return all(np.array_equal(array, other.arrays[name]) for name, array in one.arrays.items())
 
 
 def _memory(model: ModelTensors | None) -> Places | None:

@@ -322,7 +322,7 @@ def test_samples_that_are_not_what_the_partition_counts_are_told_once(tmp_path: 
 def test_tensors_of_bfloat16_that_lie_turned_are_found_where_they_are(tmp_path: Path) -> None:
     """Their numbers are copied when they are read, and each copy was taken for a tensor of its own."""
     turned = torch.ones(3, 2, dtype=torch.bfloat16).T
-    one, two = {"w": turned}, {"w": turned.clone().t().contiguous().t()}
+    one, two = {"w": turned}, {"w": (3 * turned).t().contiguous().t()}
     (said,) = told(tmp_path, start=two, clients=[one, one])
     assert said.startswith("the models of clients 0 and 1 are the same tensors")
     assert told(tmp_path, start={"w": turned * 2}, clients=[one, two]) == []
@@ -467,6 +467,45 @@ def test_pairs_of_number_and_model_are_not_told_of(tmp_path: Path, weigh: str) -
     given: dict[str, Any] = {"samples": dict(zip((30, 50, 10), weights, strict=True))} if weigh == "samples" else {}
     with Recorder(tmp_path / "run") as recorder:
         assert told_by(recorder, pairs, start={"w": first}, global_={"w": end}, **given) == []
+
+
+def test_a_start_that_was_copied_once_is_told(tmp_path: Path) -> None:
+    """The server was "the weighted mean of the clients" in every round, and updates were those of many rounds."""
+    draw = np.random.default_rng(0)
+    first = draw.normal(size=40)
+    told: dict[str, list[list[str]]] = {"stale": [], "fresh": [], "not aggregated": []}
+    for name, said in told.items():
+        server = first
+        with Recorder(tmp_path / name.replace(" ", "-")) as recorder:
+            for _ in range(5):
+                clients = [{"w": server + draw.normal(size=40)} for _ in range(3)]
+                start = server if name == "fresh" else first
+                if name != "not aggregated":
+                    server = np.mean([one["w"] for one in clients], axis=0)
+                said.append(told_by(recorder, clients, start={"w": start.copy()}, global_={"w": server.copy()}))
+    assert told["fresh"] == [[]] * 5
+    assert not [one for said in told["not aggregated"] for one in said if "start is the same" in one]
+    assert [len(one) for one in told["stale"]] == [0, 0, 1, 0, 0]
+    assert told["stale"][2][0].endswith(
+        "stale@3: start is the same in the last 3 rounds, though global was another model each time; give as start a "
+        "copy of the model that the clients were sent in the round"
+    )
+
+
+def test_clients_that_were_given_the_servers_model_before_are_told(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    start, *trained = ({"w": draw.normal(size=40)} for _ in range(4))
+    end = {"w": np.mean([one["w"] for one in trained], axis=0)}
+    copies = [{"w": end["w"].copy()} for _ in trained]
+    with Recorder(tmp_path / "run") as recorder:
+        (said,) = told_by(recorder, copies, start=start, global_=end)
+        assert told_by(recorder, trained, start=start, global_=end) == []
+        still = [{"w": start["w"].copy()} for _ in trained]  # of a round in which nobody has moved
+        assert not [one for one in told_by(recorder, still, start=start, global_=end) if "same weights" in one]
+    assert said.endswith(
+        "run@1: all 3 clients have the same weights, and not those of start; record them after their training, before "
+        "they are given the server's model"
+    )
 
 
 @pytest.mark.parametrize(("given", "named"), [("start", "start"), ("global_", "global_"), ("both", "start")])

@@ -338,6 +338,53 @@ def test_without_start_alike_clients_and_single_ones_say_no_more_than_they_can(t
     assert [step and step.rule for step in found] == [Rule.COARSE, Rule.MEAN, Rule.UNKNOWN_WITHOUT_START]
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(torch.bfloat16, 0.11), (torch.float16, 0.013)])
+@pytest.mark.parametrize(
+    ("rate", "plain", "said"),
+    [
+        (1.0, False, "global is the weighted mean of the clients"),
+        (1.0, True, "global is the plain mean of the clients, though they have different weights"),
+        (0.85, False, "global = start + 0.85 Σ p Δ: a server rate of 0.85"),
+        (1.15, False, "global = start + 1.15 Σ p Δ: a server rate of 1.15"),
+    ],
+)
+def test_a_servers_rule_is_not_hidden_by_the_bound_on_rounding(
+    tmp_path: Path, dtype: torch.dtype, size: float, rate: float, plain: bool, said: str
+) -> None:
+    """All of them were the weighted mean: steps of a tenth, or a hundredth, of the weights are near to the bound."""
+    draw, n = torch.Generator().manual_seed(0), torch.arange(1, 11).double()
+    p = torch.full((10,), 0.1).double() if plain else n / n.sum()
+    start = torch.randn(5000, generator=draw).to(dtype)
+    drift = torch.randn(5000, generator=draw)
+    moves = [size * (drift + 0.7 * torch.randn(5000, generator=draw)) for _ in n]
+    clients = [(start.float() + move).to(dtype) for move in moves]
+    end = start.double() + rate * sum(w * (one.double() - start.double()) for w, one in zip(p, clients, strict=True))
+    with Recorder(tmp_path / "run") as recorder:
+        found = recorder.round(
+            start={"w": start},
+            clients=[{"w": one} for one in clients],
+            samples=n.int().tolist(),
+            global_={"w": end.to(dtype)},
+        )
+    assert str(found) == said
+
+
+def test_many_clients_in_half_precision_have_no_late_start(tmp_path: Path) -> None:
+    """Their mean move is below the bound on rounding, and still the share that chance leaves of independent ones."""
+    draw = torch.Generator().manual_seed(0)
+    start = torch.randn(5000, generator=draw).half()
+    clients = [(start.float() + 0.025 * torch.randn(5000, generator=draw)).half() for _ in range(50)]
+    mean = (sum(one.double() for one in clients) / 50).half()
+    with Recorder(tmp_path / "run") as recorder:
+        right = recorder.round(start={"w": start}, clients=[{"w": one} for one in clients], global_={"w": mean})
+    assert right is not None
+    assert right.rule in (Rule.COARSE, Rule.MEAN)
+    with Recorder(tmp_path / "late") as recorder, pytest.warns(FedscopeWarning, match="was copied after the aggreg"):
+        late = recorder.round(start={"w": mean.clone()}, clients=[{"w": one} for one in clients], global_={"w": mean})
+    assert late is not None
+    assert late.rule is Rule.LATE_START
+
+
 def test_a_wrong_sign_and_statistics_that_are_not_averaged_are_said_at_once(tmp_path: Path) -> None:
     start = model(0)
     clients = {k: near(start, k + 1) for k in range(3)}
