@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,8 @@ from .weights import Layout, tensors_of
 
 #: the last part of the names under which torch's normalization layers keep what is not trained
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+#: the same of Keras, and the collection in which flax has its own
+_OF_KERAS, _OF_FLAX = ("moving_mean", "moving_variance"), "batch_stats"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,19 @@ class ExpectedModel:
     def as_given(cls, expected: ExpectedModel | Layout | None) -> ExpectedModel | None:
         """Make a layout alone the expected model, of which no more is known."""
         return cls(expected) if isinstance(expected, Layout) else expected
+
+
+def is_statistic(name: str) -> bool:
+    """Check whether a tensor's name is that of a BatchNorm's statistics, which are not trained: torch's, Keras's and
+    flax's.
+
+    >>> is_statistic("1.running_var"), is_statistic("batch_normalization/moving_mean:0"), is_statistic("fc.mean")
+    (True, True, False)
+    >>> is_statistic("batch_stats.BatchNorm_0.mean"), is_statistic("params.BatchNorm_0.bias")
+    (True, False)
+    """
+    *places, last = re.split(r"[./]", name.partition(":")[0])
+    return last in (*STATISTICS, *_OF_KERAS) or _OF_FLAX in places
 
 
 def tied_names(values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

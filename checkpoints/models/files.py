@@ -17,7 +17,7 @@ from ..io.errors import FedscopeError, list_few, nearest
 from ..io.untrusted import expand_home, explain_read_errors, lost_link, regular
 from ..io.warn_user import warn_user
 from .distributed import METADATA, DistributedFolder
-from .expected import STATISTICS, ExpectedModel
+from .expected import ExpectedModel, is_statistic
 from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .safetensors_files import open_safetensors
@@ -354,5 +354,5 @@ def _name_in_order(path: Path, arrays: dict[str, np.ndarray], layout: Layout | N
 
 
 def _entry(name: str, array: np.ndarray, scales: bool) -> TensorEntry:
-    buffer = scales or name.rpartition(".")[2] in STATISTICS or not np.issubdtype(array.dtype, np.floating)
+    buffer = scales or is_statistic(name) or not np.issubdtype(array.dtype, np.floating)
     return TensorEntry(name, array.shape, array.dtype.name, "buffer" if buffer else "parameter")

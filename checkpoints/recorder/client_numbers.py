@@ -35,7 +35,8 @@ def number_clients(given: Any, place: str, what: str) -> dict[int, Any]:
     if not pairs:
         none = given is None or (isinstance(given, Sized) and not len(given))
         how = f"no {what}" if none else f"{what} as {type(given).__name__}"
-        raise FedscopeError(f"{place}: {how} were given; give {what}={{number: model}}, or a list")
+        leave = "leave the round out where nobody has answered, or " if none and what == "clients" else ""
+        raise FedscopeError(f"{place}: {how} were given; {leave}give {what}={{number: model}}, or a list")
     found: dict[int, Any] = {}
     for k, model in pairs:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 0 <= k <= LARGEST_ID:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..io.errors import FedscopeError, list_few
 from ..models.adapters import scale_in
-from ..models.expected import STATISTICS, ExpectedModel, place_of, tied_names
+from ..models.expected import ExpectedModel, is_statistic, place_of, tied_names
 from ..models.factor_names import alphas_in, other_ranks
 from ..models.match_names import COUNTERS, is_constant, match_names
 from ..models.quantised import refuse_quantised
@@ -125,6 +125,21 @@ class ModelTensors:
         places = {name: self.places[given] for name, given in found.names.items() if given in self.places}
         return ModelTensors(arrays | found.supplied, dtypes, parameters, places), found.notes
 
+    def typed_as(self, client: ModelTensors) -> tuple[ModelTensors, list[str]]:
+        """Return a server's model in the types that a client loads it in, and the names of its numbers that are rounded
+        for that: counters that were averaged are whole again, and means in float64 float32."""
+        arrays, dtypes, rounded = dict(self.arrays), dict(self.dtypes), []
+        for name, own in self.dtypes.items():
+            wanted = client.dtypes.get(name, own)
+            counter = np.dtype(wanted).kind in "iu" and own in _FLOATS if wanted != BFLOAT16 else False
+            if counter or (own, wanted) == ("float64", "float32"):
+                with np.errstate(invalid="ignore", over="ignore"):
+                    arrays[name] = arrays[name].astype(wanted)
+                dtypes[name] = wanted
+                rounded += [] if counter else [name]
+        same = dtypes == self.dtypes
+        return self if same else ModelTensors(arrays, dtypes, self.parameters, self.places), rounded
+
     def goes_with(self, module: ModelTensors) -> bool:
         """Check whether these are all tensors of a module, up to what :meth:`fitted` changes."""
         try:
@@ -156,7 +171,7 @@ class ModelTensors:
     def _kind(self, name: str, dtype: str) -> Literal["parameter", "buffer"]:
         if self.parameters is not None:
             return "parameter" if name in self.parameters else "buffer"
-        trained = dtype in (BFLOAT16, *_FLOATS) and name.rpartition(".")[2] not in STATISTICS
+        trained = dtype in (BFLOAT16, *_FLOATS) and not is_statistic(name)
         return "parameter" if trained else "buffer"
 
 
@@ -266,6 +281,8 @@ def _name_in_order(value: Any, names: Sequence[str] | None) -> Mapping[str, Any]
         raise FedscopeError(
             f"a model was given as {type(value).__name__}; give a module, its state_dict() or arrays by name"
         )
+    if value and all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) for one in value):
+        raise FedscopeError("a model was given as pairs of a name and a tensor; give dict(pairs)")
     if names is None:
         raise FedscopeError(
             f"a model was given as {len(value)} arrays without names; name them, or give model=, whose state_dict() "
@@ -378,7 +395,12 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
         except (TypeError, RuntimeError) as error:
             remedy = f"{name}.dequantize()" if getattr(value, "is_quantized", False) else "it as float32"
             raise FedscopeError(f"{name} is {dtype}, which a run cannot hold; give {remedy}") from error
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:  # arrays of several shapes, or torch's tensors in a list
+        raise FedscopeError(
+            f"{name} is a {type(value).__name__} of several arrays, and no array; give each array by a name of its own"
+        ) from error
     if array.dtype.name == BFLOAT16:  # of ml_dtypes, as jax gives it
         return array.view(np.uint16), BFLOAT16
     if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
@@ -441,6 +463,33 @@ def difference(model: ModelTensors, layout: Layout) -> str:
             )
         if model.dtypes[name] != (entry.stored or entry.dtype):
             return f"has {name} in {model.dtypes[name]}{IN_PRECISION}{entry.stored or entry.dtype}"
+    return ""
+
+
+def unlike(layout: Layout, module: ModelTensors) -> str:
+    """Say in one clause why an architecture cannot measure the models of a run, and what to give instead: it has other
+    names, or weights of another type; empty where it can.
+
+    >>> module = ModelTensors({"w": np.zeros(2, np.float32)}, {"w": "float32"}, None)
+    >>> unlike(ModelTensors({"w": np.zeros(2)}, {"w": "float64"}, None).layout(), module)
+    'the models have w in float64, and the architecture that model= gives in float32, so that questions refuse them; ...
+    """
+    own = {entry.name: entry for entry in module.layout().entries}
+    end = "so that questions refuse them"
+    if other := [name for name in layout.names if name not in own]:
+        lacking = [name for name in own if name not in layout.names]
+        has = f"has {list_few(lacking, 2)} instead" if lacking else "does not"
+        return (
+            f"the models have {list_few(other, 2)}, and the architecture that model= gives {has}, {end}; give the "
+            "architecture of these models as model=, or name their tensors as it does"
+        )
+    for entry in layout.parameters:
+        theirs = own[entry.name].dtype
+        if entry.dtype != theirs:
+            return (
+                f"the models have {entry.name} in {entry.dtype}, and the architecture that model= gives in {theirs}, "
+                f"{end}; give them in {theirs}"
+            )
     return ""
 
 

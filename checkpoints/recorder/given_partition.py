@@ -169,8 +169,12 @@ def _rows(client: Any, given: Any) -> np.ndarray:
         ValueError: no numbers.
     """
     if hasattr(given, "indices") and hasattr(given, "dataset"):  # torch's Subset, whose items are samples
-        what = f"client {client} a {type(given).__name__}; give its rows of x_train, as {{{client}: part.indices}}"
-        raise FedscopeError(f"partition= gives {what}")
+        nested = hasattr(given.dataset, "indices") and hasattr(given.dataset, "dataset")
+        rows_of = "[part.dataset.indices[i] for i in part.indices]" if nested else "part.indices"
+        of = "a part of a part" if nested else f"a {type(given).__name__}"
+        raise FedscopeError(
+            f"partition= gives client {client} {of}; give its rows of x_train, as {{{client}: {rows_of}}}"
+        )
     part = np.asarray(given)
     if not part.ndim and part.dtype.kind in "iuf":  # of a list of the samples' clients
         raise FedscopeError(

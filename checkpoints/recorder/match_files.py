@@ -213,8 +213,8 @@ def _all_of(text: str) -> list[Path]:
         if not found:
             names = sorted((entry.name for entry in path.iterdir() if not entry.name.startswith(".")), key=natural)
             holds = f"; it holds {list_few(names, 6)}" if names else ""
-            pattern = offer_pattern(path)
-            give = f"give the pattern {quoted(pattern)} alone" if pattern else "give another folder"
+            offered = offer_pattern(path)
+            give = f"give the pattern {quoted(offered)} alone" if offered else "give another folder"
             raise FedscopeError(f"{text} holds no model's file ({', '.join(SUFFIXES)}){holds}; {give}")
         return found
     if not path.exists() and any(sign in text for sign in "*?["):  # no shell has done it

@@ -23,11 +23,11 @@ def offer_pattern(folder: Path) -> str:
     """
     alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for path in islice(_models_below(folder, _DEPTH), _MOST):
-        words, numbers = name_apart(path.relative_to(folder))
-        alike.setdefault(words, []).append(numbers)
+        words, own = name_apart(path.relative_to(folder))
+        alike.setdefault(words, []).append(own)
     # of as many numbers, as clients' files are more than the servers'
     for words, numbers in sorted(alike.items(), key=lambda item: -len(item[1])):
-        varying = [i for i, own in enumerate(zip(*numbers, strict=True)) if len(set(own)) > 1]
+        varying = [i for i, of_files in enumerate(zip(*numbers, strict=True)) if len(set(of_files)) > 1]
         if names := _placeholders(words, varying):
             first = numbers[0]
             parts = [names.get(i, number) for i, number in enumerate(first)]

@@ -41,6 +41,7 @@ from ..runs.writer import RunWriter
 from .accepted_rounds import AcceptedRounds
 from .client_numbers import SAMPLES_OF_PAIRS, by_client, column_of, number_clients, read_samples, read_weights
 from .client_order import is_counted, refuse_uncounted
+from .client_replies import refuse_tuples, unread_numbers
 from .coerce_models import (
     IN_PRECISION,
     ModelTensors,
@@ -49,6 +50,7 @@ from .coerce_models import (
     difference,
     numbers_of,
     other_shape,
+    unlike,
 )
 from .given_partition import GivenPartition, labels_of, partition_of
 from .identify_server import Rule, ServerIdentifier, ServerStep
@@ -261,8 +263,12 @@ class Recorder:
         refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
         models = self._models(known, place, clients, start, global_, starts)
         beside = {"samples": samples, "weights": weights, "staleness": staleness}
+        counted, weighed = is_counted(clients), samples is not None or weights is not None
+        replies = clients if isinstance(clients, Mapping | list | tuple) else ()
+        if clause := unread_numbers(replies, counted=counted, weighed=weighed):
+            known.tell("replies", f"{place}: {clause}")
         cohort = _cohort_of(models, beside, mixing, place)
-        self._check_partition(known, cohort, place, counted=is_counted(clients))
+        self._check_partition(known, cohort, place, counted=counted)
         given = _numbers_of(known, {} if metrics is None else metrics, place)
         resumed, known.resumed = known.resumed, None
         if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
@@ -271,8 +277,8 @@ class Recorder:
         sketches = self._keeping.sketches(layout, models.single, cohort.models, place, own_starts=own is not None)
         _tell_diverged(known, cohort, place)
         step = self._look(known, models, cohort, place)
-        paired = samples is None and weights is None and not isinstance(clients, Mapping) and not is_counted(clients)
-        if paired and step is not None and _weighs_by_numbers(step, models, cohort):
+        paired = not isinstance(clients, Mapping) and not counted
+        if paired and not weighed and step is not None and _weighs_by_numbers(step, models, cohort):
             known.tell(
                 "pairs",
                 f"{place}: the first parts of clients= were taken for the clients' numbers, but as numbers of samples "
@@ -457,6 +463,8 @@ class Recorder:
         self, known: AcceptedRounds, place: str, clients: Any, start: Any, global_: Any, starts: Any
     ) -> _Models:
         """Coerce a round's models to the layout of the run; in its first round to that of the first of them."""
+        if isinstance(clients, Mapping | list | tuple):
+            refuse_tuples(clients, place)
         by_id, began = number_clients(clients, place, "clients"), {}
         modules = {"start": start, "global_": global_, **{f"client {k}": model for k, model in by_id.items()}}
         names = None if self._module is None else tuple(self._module.arrays)
@@ -497,6 +505,11 @@ class Recorder:
         began = {k: self._fitted(known, place, f"the start of client {k}", model) for k, model in began.items()}
         sent = None if sent is None else self._fitted(known, place, "start", sent)
         end = None if end is None else self._fitted(known, place, "global_", end)
+        client = next(iter(read.values()))
+        if sent is not None:
+            sent = self._typed(known, place, "start", sent, client)
+        if end is not None:
+            end = self._typed(known, place, "global_", end, client)
         layout = self._layout or self._first_layout(place, sent, end, read, began)
         if adapters := about_adapters(layout.names):
             known.tell("adapters", f"{place}: {adapters}")
@@ -513,6 +526,8 @@ class Recorder:
                 raise FedscopeError(f"{place}: {what} {clause}; give {remedy}")
         if self._module is not None and (clause := other_shape(layout, self._module)):
             raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
+        if self._module is not None and not adapters and (clause := unlike(layout, self._module)):
+            known.tell("unlike", f"{place}: {clause}")
         # recorders of frameworks give what they have copied, and importers what they have read
         loop = self.waiting is None and not any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
         if loop and "same" not in known.said:
@@ -521,6 +536,16 @@ class Recorder:
             elif clause := one_model(sent, read):
                 known.tell("one", f"{place}: {clause}")
         return _Models(layout, read, sent, end, None if starts is None else began, loop)
+
+    @staticmethod
+    def _typed(known: AcceptedRounds, place: str, what: str, model: ModelTensors, client: ModelTensors) -> ModelTensors:
+        """Return a server's model in the types of its clients; says once where that has rounded weights."""
+        typed, rounded = model.typed_as(client)
+        if rounded:
+            known.tell(
+                "typed", f"{place}: {what} is in float64, and recorded in float32, as the clients' models are in"
+            )
+        return typed
 
     def _first_layout(
         self,

@@ -55,7 +55,11 @@ def test_a_list_beside_clients_in_another_order_is_refused(clients: Any, what: s
         ({"metrics": 0.9}, "metrics= is float; give numbers by name, as metrics={'test_error': 0.1}"),
         ({"metrics": {1: 0.9}}, "the metric 1 is not a name; give a word, as 'test_error'"),
         ({"clients": np.zeros((2, 4))}, "clients as ndarray were given; give clients={number: model}, or a list"),
-        ({"clients": []}, "no clients were given; give clients={number: model}, or a list"),
+        (
+            {"clients": []},
+            "no clients were given; leave the round out where nobody has answered, or "
+            "give clients={number: model}, or a list",
+        ),
         (
             {"clients": [{"w": torch.ones(3, 3).to_sparse()}]},
             "w is sparse_coo, which a run cannot hold; give w.to_dense()",
@@ -467,6 +471,185 @@ def test_pairs_of_number_and_model_are_not_told_of(tmp_path: Path, weigh: str) -
     given: dict[str, Any] = {"samples": dict(zip((30, 50, 10), weights, strict=True))} if weigh == "samples" else {}
     with Recorder(tmp_path / "run") as recorder:
         assert told_by(recorder, pairs, start={"w": first}, global_={"w": end}, **given) == []
+
+
+def reply(k: int, n: int, **others: Any) -> dict[str, Any]:
+    return {"client_id": k, "weights": model(k), "num_examples": n, **others}
+
+
+@pytest.mark.parametrize(
+    ("clients", "given", "said"),
+    [
+        (
+            [reply(3, 10), reply(0, 90)],
+            {},
+            "client_id and num_examples beside 'weights' are not read; give clients={one['client_id']: one['weights'] "
+            "for one in clients}, samples={one['client_id']: one['num_examples'] for one in clients}",
+        ),
+        (
+            [reply(3, 10), reply(0, 90)],
+            {"samples": [10, 90]},
+            "client_id beside 'weights' is not read; give clients={one['client_id']: one['weights'] for one in "
+            "clients}, and what is given beside them by the same numbers",
+        ),
+        (
+            {3: reply(3, 10), 0: reply(0, 90)},
+            {},
+            "num_examples beside 'weights' is not read; give samples={k: one['num_examples'] for k, one in "
+            "clients.items()}",
+        ),
+        (
+            [(3, reply(3, 10)), (0, reply(0, 90))],
+            {},
+            "num_examples beside 'weights' is not read; give samples={by: one['num_examples'] for by, one in clients}",
+        ),
+        (
+            [{"delta": model(3), "n": 10}, {"delta": model(0), "n": 90}],
+            {},
+            "n beside 'delta' is not read; give samples=[one['n'] for one in clients]",
+        ),
+        ([{"state_dict": model(3), "epoch": 4}, {"state_dict": model(0), "epoch": 4}], {}, ""),
+        ({3: reply(3, 10), 0: reply(0, 90)}, {"samples": {3: 10, 0: 90}}, ""),
+    ],
+)
+def test_numbers_beside_the_model_of_a_reply_are_told(
+    tmp_path: Path, clients: Any, given: dict[str, Any], said: str
+) -> None:
+    """Clients 3 and 0 were 0 and 1, and of equal weights."""
+    with Recorder(tmp_path / "run") as recorder:
+        assert told_by(recorder, clients, **given) == ([f"{tmp_path / 'run'}@1: {said}"] if said else [])
+    if not said:
+        return
+    offered = said.partition("; give ")[2].removesuffix(", and what is given beside them by the same numbers")
+    made = eval(f"dict({offered})", {"dict": dict}, {"clients": clients})
+    if given:
+        made |= {"samples": {3: 10, 0: 90}}
+    with Recorder(tmp_path / "mended") as recorder:
+        assert told_by(recorder, **{"clients": clients, **given, **made}) == []
+    found = Run.open(tmp_path / "mended").round(1)
+    by_id = dict(zip(found.client_ids.tolist(), found.weights.tolist(), strict=True))
+    if "client_id and" in said or not isinstance(clients, list) or isinstance(clients[0], tuple):
+        assert by_id == pytest.approx({3: 0.1, 0: 0.9})
+
+
+@pytest.mark.parametrize(
+    ("clients", "remedy"),
+    [
+        ([(model(1), 10), (model(2), 30)], "clients=[model for model, _ in clients], samples=[n for _, n in clients]"),
+        (
+            {4: ([np.ones(3)], 10, {}), 7: ([np.zeros(3)], 30, {})},
+            "clients={k: model for k, (model, _, _) in clients.items()}, samples={k: n for k, (_, n, _) in "
+            "clients.items()}",
+        ),
+    ],
+)
+def test_tuples_of_model_and_samples_are_refused_with_how_they_are_given(
+    tmp_path: Path, clients: Any, remedy: str
+) -> None:
+    """Of a Flower client's fit(): arrays of several shapes were numpy's traceback."""
+    with Recorder(tmp_path / "run", model=nn.Linear(3, 1, bias=False)) as recorder:
+        with pytest.raises(FedscopeError) as refused:
+            recorder.round(clients=clients)
+        assert str(refused.value) == (
+            f"{tmp_path / 'run'}@1: each of clients= is a model and its number of samples; give {remedy}"
+        )
+    made = eval(f"dict({remedy})", {"dict": dict}, {"clients": clients})
+    assert list(made) == ["clients", "samples"]
+    assert list(made["samples"].values() if isinstance(clients, dict) else made["samples"]) == [10, 30]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([[np.ones((2, 3)), np.ones(2)], np.ones(2)], "weight is a list of several arrays, and no array; give each"),
+        ([(torch.ones(2, 3, requires_grad=True), torch.ones(2)), 1], "weight is a tuple of several arrays, and no arr"),
+        (list(nn.Linear(3, 2).named_parameters()), "a model was given as pairs of a name and a tensor; give dict(pair"),
+    ],
+)
+def test_nested_arrays_are_refused_in_a_sentence(tmp_path: Path, given: Any, said: str) -> None:
+    with Recorder(tmp_path / "run", model=nn.Linear(3, 2)) as recorder, pytest.raises(FedscopeError) as refused:
+        recorder.round(clients=[given, given])
+    assert f"run@1: client 0: {said}" in str(refused.value)
+
+
+def test_statistics_of_other_frameworks_are_buffers(tmp_path: Path) -> None:
+    """They were parameters, and their moves a part of the clients' updates."""
+    names = {
+        "dense/kernel": "parameter",
+        "batch_normalization/gamma": "parameter",
+        "batch_normalization/moving_mean": "buffer",
+        "batch_normalization/moving_variance:0": "buffer",
+        "batch_stats.BatchNorm_0.mean": "buffer",
+        "batch_stats.BatchNorm_0.var": "buffer",
+        "params.BatchNorm_0.scale": "parameter",
+    }
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=[{name: np.full(2, float(k), np.float32) for name in names} for k in (0, 1)])
+    assert {entry.name: entry.kind for entry in Run.open(tmp_path / "run").layout.entries} == names
+
+
+def test_a_servers_mean_is_taken_in_the_clients_types(tmp_path: Path) -> None:
+    """Counters of BatchNorm that torch.div has averaged, and numpy's mean in float64, were refused."""
+    nets = [nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)) for _ in range(3)]
+    states = [net.state_dict() for net in nets]
+    mean = {name: torch.div(sum(state[name] for state in states), 3) for name in states[0]}
+    assert mean["1.num_batches_tracked"].dtype == torch.float32
+    with Recorder(tmp_path / "run") as recorder:
+        assert told_by(recorder, nets, global_=mean) == []
+    assert Run.open(tmp_path / "run").layout.entries[-1].dtype == "int64"
+    arrays = [{"w": np.full(3, k, np.float32)} for k in (0, 1)]
+    with Recorder(tmp_path / "wide") as recorder:
+        said = told_by(
+            recorder, arrays, global_={"w": np.average([one["w"] for one in arrays], axis=0, weights=[1, 3])}
+        )
+        assert told_by(recorder, arrays, start={"w": np.zeros(3)}) == []
+    assert said[0].endswith("wide@1: global_ is in float64, and recorded in float32, as the clients' models are in")
+    found = Run.open(tmp_path / "wide").round(1).read("global")
+    assert (found.parameters.dtype, found.parameters.tolist()) == (np.float32, [0.75] * 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "dtype", "said"),
+    [
+        (
+            ("fc.kernel", "fc.offset"),
+            np.float32,
+            "the models have fc.kernel, fc.offset, and the architecture that model= gives has weight, bias instead, so "
+            "that questions refuse them; give the architecture of these models as model=, or name their tensors as it "
+            "does",
+        ),
+        (
+            ("weight", "bias"),
+            np.float64,
+            "the models have weight in float64, and the architecture that model= gives in float32, so that questions "
+            "refuse them; give them in float32",
+        ),
+        (("weight", "bias"), np.float32, ""),
+        (("weight", "bias"), np.float16, ""),
+    ],
+)
+def test_an_architecture_that_cannot_measure_the_models_is_told(
+    tmp_path: Path, names: tuple[str, str], dtype: type, said: str
+) -> None:
+    """The recorder printed a command at its end that was refused."""
+    one = dict(zip(names, (np.ones((2, 3), dtype), np.ones(2, dtype)), strict=True))
+    with Recorder(tmp_path / "run", model=nn.Linear(3, 2)) as recorder:
+        found = told_by(recorder, [one, {name: 2 * array for name, array in one.items()}])
+    assert found == ([f"{tmp_path / 'run'}@1: {said}"] if said else [])
+
+
+def test_a_part_of_a_part_is_told_its_rows(tmp_path: Path) -> None:
+    """The rows that were offered were places in the part of which it is one."""
+    whole = TensorDataset(torch.zeros(12, 3), torch.arange(12) % 2)
+    parts = [Subset(whole, range(6)), Subset(whole, range(6, 12))]
+    own = [Subset(part, [1, 3]) for part in parts]
+    with pytest.raises(FedscopeError) as refused:
+        Recorder(tmp_path / "run", partition=dict(enumerate(own)), labels=TOPICS)
+    remedy = "{0: [part.dataset.indices[i] for i in part.indices]}"
+    assert str(refused.value).endswith(
+        f"partition= gives client 0 a part of a part; give its rows of x_train, as {remedy}"
+    )
+    assert [eval(remedy, {"part": part})[0] for part in own] == [[1, 3], [7, 9]]
 
 
 def test_a_start_that_was_copied_once_is_told(tmp_path: Path) -> None:

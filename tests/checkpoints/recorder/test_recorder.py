@@ -593,7 +593,11 @@ def renamed(arrays: Arrays) -> Arrays:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"clients": {}}, "run@2: no clients were given; give clients={number: model}, or a list"),
+        (
+            {"clients": {}},
+            "run@2: no clients were given; leave the round out where nobody has answered, or "
+            "give clients={number: model}, or a list",
+        ),
         ({"clients": (one for one in [model(1)])}, "run@2: clients as generator were given; give clients={number: mod"),
         (
             {"clients": {"a": model(1)}},

@@ -136,7 +136,9 @@ CASES = {
     "other names": Case(lambda: {**rounds(model)[0], "global_": adapter(1)}, "global_ lacks a.weight"),
     "names of the refused": Case(wrong(samples={1: 1, 3: 2, 2: 3}), "client 2 has samples, but no model", then=WRAPPED),
     "other shapes": Case(wrong(start={**model(1), "a.bias": np.zeros(5, np.float32)}), "global_ has a.bias of shape"),
-    "other precision": Case(wrong(start={**model(1), "a.bias": np.zeros(4)}), "global_ has a.bias in float32"),
+    "other precision": Case(
+        wrong(start={**model(1), "a.bias": np.zeros(4, np.float16)}), "global_ has a.bias in float32"
+    ),
     "one tensor in the first": Case(tied, "client 1 has a.more"),
     "another module": Case(
         lambda: {"clients": [{"weight": np.ones((2, 5), np.float32), "bias": np.ones(2, np.float32)}]},
