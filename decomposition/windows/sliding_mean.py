@@ -148,15 +148,25 @@ def refuse_missing(run: Run, rounds: Sequence[int], window: int) -> None:
             f"{run.path} {lacking_words(run)}; the mean of the last {window} in round {needed[missing]} needs the "
             f"global model of round {missing}: restore its file from a copy, or give other --rounds or --windows"
         )
-    first = last = run.rounds[-1]  # which always has its global
-    while first > 1 and has_global(run, first - 1):
-        first -= 1
-    remedy = ""
-    if first + window - 1 <= last:
-        remedy = f"give --rounds from {first + window - 1} on, or "
-    elif last > first:
-        remedy = f"give --rounds {last} and --windows up to {last - first + 1}, or "
+    keep = "give global_= in every round of the loop" if run.is_foreign else "train with record.globals = 'all'"
     raise FedscopeError(
         f"{run.path} does not hold the global model of round {missing}, which the mean of the last {window} in round "
-        f"{needed[missing]} needs; {remedy}train with record.globals = 'all'"
+        f"{needed[missing]} needs; {_whole_windows(run, window)}{keep}"
     )
+
+
+def _whole_windows(run: Run, window: int) -> str:
+    """Say which rounds have a window of globals, or which window the round with the longest one; empty where no round
+    has more than its own."""
+    there, ends, longest = 0, [], (0, 0)
+    for end in range(1, run.rounds[-1] + 1):
+        there = there + 1 if end in run.rounds and has_global(run, end) else 0
+        longest = max(longest, (there, end))
+        if there >= window:
+            ends.append(end)
+    if ends and ends == list(range(ends[0], run.rounds[-1] + 1)):
+        return f"give --rounds from {ends[0]} on, or "
+    if ends:
+        return f"give --rounds {','.join(map(str, ends[-6:]))}, or "
+    length, end = longest
+    return f"give --rounds {end} and --windows up to {length}, or " if length > 1 else ""

@@ -191,10 +191,13 @@ means_row: Callable[..., Weights] = RunMemory.row
     ("without", "rounds", "windows", "sentence"),
     [
         ([4], [9], (7,), r"of round 4, which the mean of the last 7 in round 9 needs; give rounds=9 and windows "
-         r"up to 5, or train with record\.globals = 'all'"),
+         r"up to 5, or give global_= in every round of the loop$"),
         ([2], [5, 8, 9], (4,), r"of round 2, which the mean of the last 4 in round 5 needs; give rounds from 6 on"),
-        ([2, 4, 6, 8], [9], (2,), r"of round 8, which the mean of the last 2 in round 9 needs; train with record"),
-        ([5], [5], (2,), r"of round 5, which the mean of the last 2 in round 5 needs; give rounds from 7 on, or"),
+        ([2, 4, 6, 8], [9], (2,), r"of round 8, which the mean of the last 2 in round 9 needs; give global_= in every"),
+        ([5], [5], (2,), r"of round 5, which the mean of the last 2 in round 5 needs; give rounds='2,3,4,7,8,9'"),
+        # the last round of a loop may lack it
+        ([9], [9], (2,), r"of round 9, which the mean of the last 2 in round 9 needs; give rounds='3,4,5,6,7,8', or"),
+        ([4, 9], [9], (5,), r"of round 9, which .* in round 9 needs; give rounds=8 and windows up to 4, or give global_="),
     ],
 )  # fmt: skip
 def test_globals_that_were_not_recorded_are_refused_with_what_can_be_asked(
