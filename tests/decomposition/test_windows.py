@@ -197,7 +197,7 @@ means_row: Callable[..., Weights] = RunMemory.row
         ([5], [5], (2,), r"of round 5, which the mean of the last 2 in round 5 needs; give rounds='2,3,4,7,8,9'"),
         # the last round of a loop may lack it
         ([9], [9], (2,), r"of round 9, which the mean of the last 2 in round 9 needs; give rounds='3,4,5,6,7,8', or"),
-        ([4, 9], [9], (5,), r"of round 9, which .* in round 9 needs; give rounds=8 and windows up to 4, or give global_="),
+        ([4, 9], [9], (5,), r"of round 9, which .* in round 9 needs; give rounds=8 and windows up to 4, or give"),
     ],
 )  # fmt: skip
 def test_globals_that_were_not_recorded_are_refused_with_what_can_be_asked(
