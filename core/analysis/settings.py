@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checkpoints import FedscopeError, nearest
@@ -66,14 +66,29 @@ class EvaluationSettings(TypedDict, total=False):
 
 def is_same_setting(name: str, kept: Any, asked: Any) -> bool:
     """Tell whether a result's setting is what is asked for. The precision of networks in float64 is told by their
-    parameters; earlier versions called it by what was asked for. Of code they told nothing of what it imports.
+    parameters; earlier versions called it by what was asked for. Of code they told nothing of what it imports. Models
+    count by the names of their runs and files, wherever these lie: their sums are a setting of their own.
 
     >>> is_same_setting("precision", "float32", "float64"), is_same_setting("precision", "bf16", "float32")
     (True, False)
+    >>> is_same_setting("addresses", ["runs/fma@2"], ["/home/me/runs/fma@2"])
+    True
     """
+    if name == "addresses" and isinstance(kept, list) and isinstance(asked, list):
+        return [*map(_placeless, kept)] == [*map(_placeless, asked)]
     if name == "code" and isinstance(kept, dict) and isinstance(asked, dict):
         return kept.keys() == asked.keys() and all(_is_same_code(str(kept[key]), str(asked[key])) for key in kept)
     return bool(kept == asked) or (name == "precision" and "float64" in (kept, asked))
+
+
+def _placeless(address: object) -> str:
+    """``fma@2/global`` of ``runs/fma@2/global``; of a file its name.
+
+    >>> _placeless("runs/fma@2/global"), _placeless("old/one.pt")
+    ('fma@2/global', 'one.pt')
+    """
+    path, at, rest = str(address).rpartition("@")
+    return f"{PurePath(path).name}@{rest}" if at else PurePath(rest).name
 
 
 def _is_same_code(kept: str, asked: str) -> bool:

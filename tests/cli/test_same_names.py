@@ -98,3 +98,31 @@ def test_a_report_calls_runs_and_no_servers_so(two: None) -> None:
     for name in "AB":
         assert f"{name}, round 1: training bias" in page
     assert not any(f"{one}, round 1" in page for one in both)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["line", "{}@1/client-0", "{}@1/global", "--points", "3"],
+        ["plane", "{}@1/client-0", "{}@1/client-1", "{}@1/global", "--grid", "3"],
+        ["plane", "{}", "--rounds", "1", "--grid", "3"],
+        ["sharpness", "{}@1/global", "--no-hessian", "--draws", "1"],
+    ],
+)
+def test_a_result_of_a_run_by_another_path_is_found_again(
+    two: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """It was "another result"; a run of the same name that holds other models still is one."""
+
+    def ask(run: str) -> int:
+        return command([*(word.format(run) for word in words), "--limit", "20", "--out", "kept/x"])
+
+    assert ask("runs/ima") == 0
+    for path in (f"{tmp_path}/runs/ima", "runs/../runs/ima"):
+        capsys.readouterr()
+        assert ask(path) == 0
+        assert "already holds this result" in capsys.readouterr().err
+    Path("runs").rename("moved")
+    assert ask("moved/ima") == 0
+    assert ask("s1/ima") == 2
+    assert "holds another result" in capsys.readouterr().err
