@@ -427,7 +427,7 @@ class Recorder:
             known.tell(
                 "again",
                 f"{place}: start is the same in the last {_AGAIN + 1} rounds, though global was another model each "
-                "time; give as start a copy of the model that the clients were sent in the round",
+                "time; give as start a copy of the model that the clients of the round were sent",
             )
         if statistics:
             known.tell("statistics", f"{place}: statistics were not averaged: {'; '.join(statistics)}")
@@ -529,9 +529,9 @@ class Recorder:
         if self._module is not None and not adapters and (clause := unlike(layout, self._module)):
             known.tell("unlike", f"{place}: {clause}")
         # recorders of frameworks give what they have copied, and importers what they have read
-        loop = self.waiting is None and not any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
+        loop, files = self.waiting is None, any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
         if loop and "same" not in known.said:
-            if clause := one_memory(sent, end, read, began):
+            if not files and (clause := one_memory(sent, end, read, began)):
                 known.tell("memory", f"{place}: {clause}")
             elif clause := one_model(sent, read):
                 known.tell("one", f"{place}: {clause}")
@@ -685,7 +685,7 @@ def _first_of(sent: ModelTensors | None, end: ModelTensors | None, *read: Mappin
 class _Models:
     """A round's models, read, and the layout that all of them have.
 
-    ``of_loop`` says whether a loop of the user's own gave them, and no recorder of a framework.
+    ``of_loop`` says whether a loop of the user's own or files gave them, and no recorder of a framework.
     """
 
     layout: Layout

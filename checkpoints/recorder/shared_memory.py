@@ -54,7 +54,7 @@ def one_model(start: ModelTensors | None, clients: Mapping[int, ModelTensors]) -
     if start is None or not others or not all(_is_same(first, one) for one in others) or _is_same(first, start):
         return ""
     return (
-        f"all {len(clients)} clients have the same weights, and not those of start; record them after their training, "
+        f"all {len(clients)} clients have the same weights, and not those of start; take them after their training, "
         "before they are given the server's model"
     )
 

@@ -671,7 +671,7 @@ def test_a_start_that_was_copied_once_is_told(tmp_path: Path) -> None:
     assert [len(one) for one in told["stale"]] == [0, 0, 1, 0, 0]
     assert told["stale"][2][0].endswith(
         "stale@3: start is the same in the last 3 rounds, though global was another model each time; give as start a "
-        "copy of the model that the clients were sent in the round"
+        "copy of the model that the clients of the round were sent"
     )
 
 
@@ -686,7 +686,7 @@ def test_clients_that_were_given_the_servers_model_before_are_told(tmp_path: Pat
         still = [{"w": start["w"].copy()} for _ in trained]  # of a round in which nobody has moved
         assert not [one for one in told_by(recorder, still, start=start, global_=end) if "same weights" in one]
     assert said.endswith(
-        "run@1: all 3 clients have the same weights, and not those of start; record them after their training, before "
+        "run@1: all 3 clients have the same weights, and not those of start; take them after their training, before "
         "they are given the server's model"
     )
 
