@@ -331,7 +331,7 @@ def _average(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> 
     )
     if left > noise:
         return None
-    rate = _other_rate(d, mean)
+    rate = _other_rate(d, mean, noise)
     if abs(rate - 1) > _SLIGHT:
         return None
     if abs(rate - 1) > _PLAIN:
@@ -339,16 +339,17 @@ def _average(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> 
     return ServerStep(Rule.MEAN, 1.0, plain=plain, left=left / length if length else 0.0)
 
 
-def _other_rate(d: np.ndarray, mean: np.ndarray) -> float:
+def _other_rate(d: np.ndarray, mean: np.ndarray, noise: float) -> float:
     """Return the rate over a mean that fits a step best, where rounding does not explain that it is not 1; else 1.
 
     The bound on rounding is of the worst case, in which errors point one way; they seldom do.
     """
-    if len(d) < FEW or not np.linalg.norm(mean):
+    length = float(np.linalg.norm(mean))
+    if len(d) < FEW or noise <= _PLAIN * length:  # what is left then is less than such a rate would leave
         return 1.0
-    (rate,), left = fit(d, [mean])
-    deviation = left / np.sqrt(len(d) - 1) / float(np.linalg.norm(mean))
-    return rate if abs(rate - 1) > max(_SURE * deviation, 1e-6) else 1.0
+    rate = float(d @ mean) / length**2 if length else 1.0
+    deviation = float(np.linalg.norm(d - rate * mean)) / np.sqrt(len(d) - 1) / length if length else 0.0
+    return rate if abs(rate - 1) > _SURE * deviation else 1.0
 
 
 def _selected_client(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> ServerStep | None:
