@@ -39,6 +39,14 @@ def test_it_is_kept_and_drawn_where_there_is_an_axis(runs: Path, capsys: pytest.
     assert Path("kept/b.table.csv").exists(), "an extension that was typed is left off"
 
 
+def test_runs_of_other_seeds_are_not_called_one_seed(runs: Path, said: Callable[..., str]) -> None:
+    note = "fma has seed 0; ima has seed 1 (data.seed 0); none in common, so there is no paired difference"
+    one = said("runs/fma-0", "runs/ima-1")
+    assert "one seed each, not the same one, each run's last measured round" in one
+    assert one.endswith(f"\nnote: {note}\n")
+    assert json.loads(said("runs/fma-0", "runs/ima-1", "--json"))["notes"] == [note]
+
+
 def test_commands_stand_under_their_rows(runs: Path, said: Callable[..., str]) -> None:
     lines = said(*ALL, "--commands").splitlines()
     assert lines[0] == "# fma"

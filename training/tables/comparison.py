@@ -337,7 +337,7 @@ def table(
             *notes_on_data(gathered),
             *about_rows(there, row_of),
             *notes_on_losses(gathered.entries, unlike),
-            *notes_on_cells(gathered, cells),
+            *notes_on_cells(gathered, cells, baseline),
             *notes_on_models(gathered, chosen, of),
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
             *notes_on_last_numbers(gathered, chosen, of),

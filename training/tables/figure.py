@@ -16,6 +16,7 @@ from ...plotting.stack import PanelStack
 from ...plotting.style import CHARACTER, SMALL, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
+from ..curves.other_seeds import are_nested
 from ..curves.summary import break_label
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 for j, rest in enumerate(rests)
             ]
         if seeds:
-            handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))
+            each = "" if are_nested(cell.values for cell in table.cells) else " each"
+            label = f"± s.d. over {seeds} seeds{each}"
+            handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=label))
         columns = min(2, fitting_columns(handles, width, 0.3 + HANDLE * SMALL / 72))
         return stack.finished(handles, columns, title, long=HANDLE)
 

@@ -16,6 +16,7 @@ from ...plotting.printed import printed_setting, printed_words
 from ...results.csv_cells import cell as csv_cell
 from ..curves.measures import measure_of
 from ..curves.run_curve import MOST_LAST, WINDOW
+from .seed_notes import words_over_seeds
 
 if TYPE_CHECKING:
     from .comparison import Cell, Comparison
@@ -233,13 +234,13 @@ def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[s
 
 def _caption(table: Comparison) -> str:
     """Describe the numbers."""
-    seeds = sorted({len(cell.values) for cell in table.cells})
-    over = f"mean ± deviation over {seeds[-1]} seeds of" if seeds[-1] > 1 else "one seed,"
     measures = " and ".join(dict.fromkeys(measure_of(measure).words for _, measure in table.columns_named))
     unit = " in %" if all(measure_of(measure).is_share for _, measure in table.columns_named) else ""
     tail = _window(table)
     marked = any(table.best(*place) for place in table.columns_named)
-    return f"{measures}{unit}, {over} {tail}" + ("; the best of a column is marked" if marked else "")
+    return f"{measures}{unit}, {words_over_seeds(table.cells)} {tail}" + (
+        "; the best of a column is marked" if marked else ""
+    )
 
 
 def _window(table: Comparison) -> str:
