@@ -159,10 +159,9 @@ def _grid(
     wrap: Callable[[str], str] = str,
 ) -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines, each with the row's name first."""
+    rows = table.attrs.get("rows", ["row"])
     # both words of a method's name are one name to a reader
-    named = [
-        key for key in table.attrs.get("rows", ["row"]) if key != "average.method" or len(table.attrs["rows"]) == 1
-    ]
+    named = [key for key in rows if key != "average.method" or "method" not in rows]
     head = [escape(" / ".join(map(printed_setting, named)))]
     for column, measure in table.columns_named:
         shown = printed_words(column, table.attrs.get("columns", ()))
