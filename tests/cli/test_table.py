@@ -47,6 +47,21 @@ def test_runs_of_other_seeds_are_not_called_one_seed(runs: Path, said: Callable[
     assert json.loads(said("runs/fma-0", "runs/ima-1", "--json"))["notes"] == [note]
 
 
+def test_labels_are_shown_and_files_keep_the_names(runs: Path, said: Callable[..., str]) -> None:
+    words = (*ALL, "--label", "fma=FedAvg", "--label", "IMA=ours")
+    found = table(ALL, labels=["FedAvg", "ours"])
+    assert found.text().splitlines()[1].startswith("FedAvg ")
+    assert said(*words) == found.text() + "\n"
+    assert said(*ALL, "--label", "FedAvg", "--label", "ours", "--format", "latex") == found.text("latex") + "\n"
+    assert [line for line in said(*words, "--commands").splitlines() if line.startswith("#")] == ["# FedAvg", "# ours"]
+    for baseline, name in (("ima", "ours"), ("ours", "ours"), ("fma", "FedAvg"), ("FedAvg", "FedAvg")):
+        assert json.loads(said(*words, "--baseline", baseline, "--json"))["baseline"] == name
+    said(*words, "--out", "named")
+    said(*ALL, "--out", "plain")
+    for suffix in ("csv", "json"):
+        assert Path(f"named.table.{suffix}").read_bytes() == Path(f"plain.table.{suffix}").read_bytes()
+
+
 def test_commands_stand_under_their_rows(runs: Path, said: Callable[..., str]) -> None:
     lines = said(*ALL, "--commands").splitlines()
     assert lines[0] == "# fma"
@@ -82,6 +97,10 @@ def test_a_picture_of_another_is_not_overwritten(runs: Path, capsys: pytest.Capt
             "--columns 'run.seed' is what every cell is a mean over, ± the deviation; leave it out (single runs have",
         ),
         (["runs/fma-0", "runs/ima-0", "--baseline", "fmaa"], "--baseline 'fmaa' is not a row"),
+        (
+            ["runs/fma-0", "runs/ima-0", "--label", "FedAvg"],
+            "1 label is given, but the table has 2 rows, fma, ima; give one for each, or OLD=NEW",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -182,8 +182,7 @@ def _own_settings(entry: TableRun) -> list[str]:
 
 
 def notes_on_cells(gathered: Gathered, cells: Sequence[Cell], baseline: str) -> list[str]:
-    """Say which runs are not complete, which cells lack seeds, or have others than the baseline, and which shares
-    are none."""
+    """Say which runs are not complete, and what is to be known of their cells and their code."""
     notes = []
     if gathered.missing:
         few = ", ".join(gathered.missing[:5]) + (", ..." if len(gathered.missing) > 5 else "")
@@ -193,6 +192,16 @@ def notes_on_cells(gathered: Gathered, cells: Sequence[Cell], baseline: str) -> 
         done, of = entry.rounds
         if done < of:
             notes.append(f"{entry.name} has {done} of {of} rounds")
+    return [
+        *notes,
+        *notes_on_numbers(cells, baseline),
+        *code_notes([entry.run for entry in gathered.entries if entry.run is not None]),
+    ]
+
+
+def notes_on_numbers(cells: Sequence[Cell], baseline: str) -> list[str]:
+    """Say what the cells alone say: which shares are none, and which lack seeds or have others than the baseline."""
+    notes = []
     for cell in cells:
         measure = measure_of(cell.measure)
         if measure.is_reachable and any(not 0 <= value <= 1 for value in cell.values.values() if np.isfinite(value)):
@@ -204,8 +213,4 @@ def notes_on_cells(gathered: Gathered, cells: Sequence[Cell], baseline: str) -> 
         if lacking and len(lacking) < len(cell.values):
             where = ", ".join(part for part in (cell.row, cell.column) if part)
             notes.append(f"{where}: no {cell.measure} of seed {list_few(lacking, 5)}, so there is no mean of it")
-    return [
-        *notes,
-        *notes_on_seeds(cells, baseline),
-        *code_notes([entry.run for entry in gathered.entries if entry.run is not None]),
-    ]
+    return [*notes, *notes_on_seeds(cells, baseline)]

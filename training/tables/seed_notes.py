@@ -33,8 +33,7 @@ def notes_on_seeds(cells: Sequence[Cell], baseline: str) -> list[str]:
     if not are_nested(places.values()):
         return _notes_on_others(places, baseline)
     most = max(map(len, places.values()))
-    poor = {_place(*place): len(seeds) for place, seeds in places.items() if len(seeds) < most}
-    return [f"{name}: {count} of {most} seeds" for name, count in poor.items()]
+    return [f"{_place(*place)}: {len(own)} of {most} seeds" for place, own in places.items() if len(own) < most]
 
 
 def _notes_on_others(places: Mapping[tuple[str, str], frozenset[str]], baseline: str) -> list[str]:
