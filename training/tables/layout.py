@@ -110,9 +110,12 @@ def axes_of(
         # somebody who says method means what --method chose, and that chose the average, too
         rows, columns = _with_pair(rows, ("method",)), _with_pair(columns, ("method",))
         left = [key for key in left if key not in (*rows, *columns)]
+    if not rows and in_sections:
+        usual = next((key for key in (*_METHODS, "average.method") if key not in (*columns, *beside)), "method")
+        rows = (left[0] if left else usual,)
+        left = [key for key in left if key not in rows]
     if not rows:
-        usual = next((key for key in (*_METHODS, "average.method") if key not in columns), "") if in_sections else ""
-        first = next((key for key in NAMING if key in left), left[0] if left else usual or "method")
+        first = next((key for key in NAMING if key in left), left[0] if left else "method")
         rows = PAIR if first in PAIR and not _is_crossed(entries) and "average.method" not in columns else (first,)
         left = [key for key in left if key not in rows]
     if not columns:

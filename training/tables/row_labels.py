@@ -47,7 +47,12 @@ def labels_of_rows(given: Sequence[str] | Mapping[str, str] | str | None, rows: 
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        labels = {find_row(str(row), rows) or str(row): label for row, label in given.items()}
+        labels = {}
+        for asked, label in given.items():
+            row = find_row(str(asked), rows) or str(asked)
+            if row in labels:
+                raise FedscopeError(f"{row!r} is given two labels; give one")
+            labels[row] = label
     else:
         typed = [given] if isinstance(given, str) else given
         if not isinstance(typed, Collection):

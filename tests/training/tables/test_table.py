@@ -393,9 +393,12 @@ def test_clients_and_servers_make_a_table_of_two_factors(client: str) -> None:
     assert axes_of(runs, ("client.method", "server.method")) == (("client.method", "server.method"), ())
     assert axes_of(runs, (), ("client.method", "server.method"))[0] == ("average.method",), "one row"
     assert axes_of(runs) == (("method",), ())
+    plain = [factorial(one, "fma") for one in ("sgd", client)]
+    assert axes_of(plain, (), (), both[0]) == (both[1], ()), "the best client is no row"
     averaged = [factorial(*pair, average) for pair in factors for average in ("none", "ima")]
     assert axes_of(averaged, both[0]) == (both[0], ("server.method", "average.method"))
     assert axes_of(averaged, both[0], ("server.method", "average.method"))[0] == both[0]
+    assert axes_of(averaged[:-1], (), ("server.method", "average.method"))[0] == both[0], "not the whole method"
     assert words_of(("client.method", "average.method"), averaged[-1]) == f"{client}, ima"
 
 
