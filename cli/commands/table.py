@@ -17,7 +17,8 @@ from ..printing import say, say_json, say_lines
     epilog="Example:  fedscope table sweeps/method-participation    "
     "For a paper:  fedscope table sweeps/method-participation --format latex    "
     "The best of a grid:  fedscope table sweeps/method-mu --best-of client.mu    "
-    "Rounds to 60 %, against FMA:  fedscope table runs/fma runs/ima --target 0.6",
+    "Rounds to 60 %, against FMA:  fedscope table runs/fma runs/ima --target 0.6    "
+    "Other names:  fedscope table runs/fma runs/ima --label fma=FedAvg --label ima=ours",
 )
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -51,6 +52,13 @@ from ..printing import say, say_json, say_lines
     help="0.8: show the first round with 80 %, and its ratio to the baseline's.",
 )
 @click.option("--baseline", metavar="ROW", help="The row to compare the others with.  [default: fma]")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME",
+    help="What a row is called in the table and its figure, in their order, or OLD=NEW; repeatable.",
+)
 @click.option("--format", "form", default="text", metavar="FORM", help="Format: text, markdown, csv, latex or typst.")
 @style_option
 @format_option("--figure-format")
@@ -62,6 +70,7 @@ def command(
     runs: tuple[Path, ...],
     form: str,
     formats: tuple[str, ...],
+    labels: tuple[str, ...],
     commands: bool,
     out: Path | InFolder | None,
     force: bool,
@@ -77,7 +86,7 @@ def command(
 
     form = form.lower()
     refuse_unknown(form)
-    found = table(runs, **settings)
+    found = table(runs, labels=labels or None, **settings)
     written = _write_files(found, base_of(out, Path("table")), formats, force) if out is not None else []
     if as_json:
         from ...results import plain
@@ -96,9 +105,11 @@ def command(
 
 
 def _write_files(found: Any, base: Path, formats: Sequence[str], force: bool) -> list[Path]:
-    """Return the table's files, and its figure where there is one to draw."""
+    """Return the table's files, and its figure where there is one to draw; files keep the names of settings, for labels
+    are how they are shown."""
     from ...checkpoints import FedscopeError
     from ...plotting.style import save_figure
+    from ...training.tables.row_labels import without_labels
     from ..run_analysis import remove_drawings
 
     pictures = [Path(f"{base}.{kind}") for kind in formats] if found.is_drawable else []
@@ -106,7 +117,7 @@ def _write_files(found: Any, base: Path, formats: Sequence[str], force: bool) ->
     if there and not force:
         raise FedscopeError(f"{there[0]} is there already; give --force to replace it, or another --out")
     replaced = any(path.exists() for path in found.paths(base))
-    written: list[Path] = found.save(base)
+    written: list[Path] = without_labels(found).save(base)
     if replaced:
         remove_drawings([base], formats if found.is_drawable else ())
     if found.is_drawable:

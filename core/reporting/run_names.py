@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
@@ -10,7 +11,9 @@ from ..analysis.runs import distinct_names
 from ..checkpoints import FedscopeError, Run, real_path
 from ..results import Result
 from ..results.labels import labels_of, names_in, run_of, with_called_runs
-from ..training.curves.run_names import title_of
+from ..training.curves.other_seeds import describe_other_seeds
+from ..training.curves.run_names import settings_of, title_of
+from ..training.tables.table_runs import ASIDE
 
 R = TypeVar("R", bound=Result)
 
@@ -89,3 +92,14 @@ def about_run(run: Run) -> str:
     split = str(config.get("data", {}).get("partition", ""))
     parts = [who, data, clients, split, f"model {model}" if model else "", f"{run.layout.size:,} parameters"]
     return ", ".join(part for part in [*parts, f"rounds 1 to {run.rounds[-1]}"] if part)
+
+
+def about_seeds(runs: Sequence[Run], labels: Labels) -> str:
+    """Say that runs of several settings, which stand side by side, have other seeds; "" where they have the same."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        said = {key: value for key, value in settings_of(run).items() if not key.startswith(ASIDE)}
+        groups.setdefault(json.dumps([title_of(run), said], sort_keys=True, default=str), []).append(run)
+    named = {", ".join(label(run, labels) for run in own): own for own in groups.values()}
+    other = describe_other_seeds(named)
+    return f"{other}, so a difference between these is not one of the same seeds." if other else ""

@@ -22,7 +22,7 @@ from ..training.loop.verify_run import Soundness
 from .clients import Client, clients_of
 from .discover import SECTIONS, Beside, Found
 from .html import LIVE, paragraphs, picture, table
-from .run_names import EMPTY, Labels, about_run, label, name_report, relabel
+from .run_names import EMPTY, Labels, about_run, about_seeds, label, name_report, relabel
 from .verdict import verdict
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ def head_html(runs: Sequence[Run], title: str | None, labels: Labels = EMPTY) ->
     )
     name = title or name_report(runs, labels)
     said = f"<h1>{escape_html(name)}</h1>\n<p class=soft>{escape_html(about)}</p>"
+    if other := about_seeds(runs, labels):
+        said += f"\n<p class=soft>{escape_html(other)}</p>"
     return f"<header>{said}\n<nav aria-label=Contents>{links}</nav></header>"
 
 

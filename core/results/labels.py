@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..checkpoints import FedscopeError, nearest
-from ..checkpoints.io.errors import list_few
+from ..checkpoints.io.errors import count_of, list_few
 from ..checkpoints.io.visible_text import visible
 
 T = TypeVar("T")
@@ -62,25 +62,31 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
     Raises:
         FedscopeError: a name that the result does not have; a label that is empty or that two names share.
     """
+    refuse_misfits(labels, names := names_in(result), tuple(dict.fromkeys(map(run_of, names))))
+    return _rename(result, labels, "") if labels else result
+
+
+def refuse_misfits(labels: Mapping[str, str], names: Sequence[str], runs: Sequence[str] = ()) -> None:
+    """Raises as :func:`rename`, of a result of these names, and of their runs."""
     if not isinstance(labels, Mapping):
         raise FedscopeError(f"labels are a {type(labels).__name__}; give them by name, as {{'fma': 'FedAvg'}}")
-    names = names_in(result)
-    runs = tuple(dict.fromkeys(map(run_of, names)))
+    what = "runs or models" if runs else "rows"
     for name, label in labels.items():
         if name not in names and name not in runs:
             known = ", ".join(names) or "none"
             raise FedscopeError(f"{name!r} is not in this result{nearest(name, names) or f'; it names {known}'}")
         if not isinstance(label, str):
-            raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each run or model")
+            raise FedscopeError(
+                f"labels hold {label!r}, which is no text; give a word for each {'run or model' if runs else 'row'}"
+            )
         if not visible(label).strip():
             raise FedscopeError(f"the label of {name!r} is empty; give a word that figures can show")
     # a label may be one that another name gives up: a and b may change places
     left = [label for name, label in labels.items() if name in names]
-    left += [name for name in names if name not in labels and run_of(name) not in labels]
+    left += [name for name in names if name not in labels and not (runs and run_of(name) in labels)]
     for label in [*left, *labels.values()]:
         if left.count(label) > 1 or list(labels.values()).count(label) > 1:
-            raise FedscopeError(f"two of the runs or models would be called {label!r}; give each a label of its own")
-    return _rename(result, labels, "") if labels else result
+            raise FedscopeError(f"two of the {what} would be called {label!r}; give each a label of its own")
 
 
 def refuse_labels(labels: Sequence[str] | Mapping[str, str], runs: Collection[str]) -> None:
@@ -127,11 +133,14 @@ def with_called_runs(result: T, labels: Mapping[str, str]) -> T:
     return replace(result, attrs=_attrs(result.attrs, labels))  # type: ignore[type-var, attr-defined]
 
 
-def labels_of(given: Sequence[str], names: Sequence[str], drawn: Sequence[str] = ()) -> dict[str, str]:
+def labels_of(
+    given: Sequence[str], names: Sequence[str], drawn: Sequence[str] = (), *, rows: bool = False
+) -> dict[str, str]:
     """Take labels as they are typed: ``OLD=NEW``, or new ones in the order of the names, or of their runs.
 
     Args:
         drawn: those of the names that the figure has, where it has not all: new ones are in their order.
+        rows: whether they are rows of a table, and no runs or models.
 
     >>> labels_of(["FedAvg", "IMA"], ["fma", "ima"]), labels_of(["ima=IMA"], ["fma", "ima"])
     ({'fma': 'FedAvg', 'ima': 'IMA'}, {'ima': 'IMA'})
@@ -145,7 +154,7 @@ def labels_of(given: Sequence[str], names: Sequence[str], drawn: Sequence[str] =
     Raises:
         FedscopeError: another number of them than there are names; a name that is not there, or one twice.
     """
-    runs = list(dict.fromkeys(map(run_of, names)))
+    runs = [] if rows else list(dict.fromkeys(map(run_of, names)))
     known = {*names, *runs}
     told = [_told(label, known) for label in given]
     strange = [old for old, sign, _ in told if not sign or old not in known]
@@ -159,14 +168,17 @@ def labels_of(given: Sequence[str], names: Sequence[str], drawn: Sequence[str] =
         if sign and old not in known and (len(strange) < len(told) or parts or (hint := nearest(old, known))):
             hint = nearest(old, known) or f"; it names {', '.join(names)}"
             raise FedscopeError(f"{old!r} is not in this result{hint}")
-    whole = [name for name in names if "/" not in name]  # of several planes, not of the models on them
+    # of several planes, not of the models on them
+    whole = [] if rows else [name for name in names if "/" not in name]
     for those in (drawn, names, whole, runs):
         if those and len(given) == len(those):
             return dict(zip(those, given, strict=True))
     shown = drawn or names
-    about = f"names {len(shown)}, {list_few(shown, 6)}" if shown else "names no run and no model"
+    about = f"result names {len(shown)}, {list_few(shown, 6)}" if shown else "result names no run and no model"
+    if rows:
+        about = f"table has {count_of(len(names), 'row')}, {list_few(names)}"
     many = f"{len(given)} labels are" if len(given) != 1 else "1 label is"
-    raise FedscopeError(f"{many} given, but the result {about}; give one for each, or OLD=NEW")
+    raise FedscopeError(f"{many} given, but the {about}; give one for each, or OLD=NEW")
 
 
 def _are_parts(olds: Sequence[str], known: Collection[str]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from ...analysis.execution import Report, describe_seconds
 from ...analysis.runs import cannot_replay
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.device import Compute
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
     """
     if draws.kind != "runs":
         return [[run] for run in runs]
+    from ...training.curves.other_seeds import describe_other_seeds
+    from ...training.curves.run_names import title_of
     from ...training.user_code.different_sources import method_sources
     from .. import refuse_unequal_runs
 
@@ -118,7 +121,15 @@ def groups_of(runs: Sequence[Run], draws: Draws) -> list[list[Run]]:
         for group in of_method.values():
             others = [one for own in of_method.values() if own is not group for one in own]
             refuse_unequal_runs(group if len(group) > 1 or not others else [*group, others[0]])
-    return [group for of_method in groups.values() for group in of_method.values()]
+    found = [group for of_method in groups.values() for group in of_method.values()]
+    titles = [title_of(group[0]) for group in found]
+    named = {
+        title if titles.count(title) == 1 else f"{title} ({group[0].name})": group
+        for title, group in zip(titles, found, strict=True)
+    }
+    if other := describe_other_seeds(named):
+        warn_user(f"--draws runs: {other}, so a difference between these is not one of the same seeds")
+    return found
 
 
 @dataclass

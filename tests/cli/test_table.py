@@ -39,6 +39,29 @@ def test_it_is_kept_and_drawn_where_there_is_an_axis(runs: Path, capsys: pytest.
     assert Path("kept/b.table.csv").exists(), "an extension that was typed is left off"
 
 
+def test_runs_of_other_seeds_are_not_called_one_seed(runs: Path, said: Callable[..., str]) -> None:
+    note = "fma has seed 0; ima has seed 1 (data.seed 0); none in common, so there is no paired difference"
+    one = said("runs/fma-0", "runs/ima-1")
+    assert "one seed each, not the same one, each run's last measured round" in one
+    assert one.endswith(f"\nnote: {note}\n")
+    assert json.loads(said("runs/fma-0", "runs/ima-1", "--json"))["notes"] == [note]
+
+
+def test_labels_are_shown_and_files_keep_the_names(runs: Path, said: Callable[..., str]) -> None:
+    words = (*ALL, "--label", "fma=FedAvg", "--label", "IMA=ours")
+    found = table(ALL, labels=["FedAvg", "ours"])
+    assert found.text().splitlines()[1].startswith("FedAvg ")
+    assert said(*words) == found.text() + "\n"
+    assert said(*ALL, "--label", "FedAvg", "--label", "ours", "--format", "latex") == found.text("latex") + "\n"
+    assert [line for line in said(*words, "--commands").splitlines() if line.startswith("#")] == ["# FedAvg", "# ours"]
+    for baseline, name in (("ima", "ours"), ("ours", "ours"), ("fma", "FedAvg"), ("FedAvg", "FedAvg")):
+        assert json.loads(said(*words, "--baseline", baseline, "--json"))["baseline"] == name
+    said(*words, "--out", "named")
+    said(*ALL, "--out", "plain")
+    for suffix in ("csv", "json"):
+        assert Path(f"named.table.{suffix}").read_bytes() == Path(f"plain.table.{suffix}").read_bytes()
+
+
 def test_commands_stand_under_their_rows(runs: Path, said: Callable[..., str]) -> None:
     lines = said(*ALL, "--commands").splitlines()
     assert lines[0] == "# fma"
@@ -74,6 +97,10 @@ def test_a_picture_of_another_is_not_overwritten(runs: Path, capsys: pytest.Capt
             "--columns 'run.seed' is what every cell is a mean over, ± the deviation; leave it out (single runs have",
         ),
         (["runs/fma-0", "runs/ima-0", "--baseline", "fmaa"], "--baseline 'fmaa' is not a row"),
+        (
+            ["runs/fma-0", "runs/ima-0", "--label", "FedAvg"],
+            "1 label is given, but the table has 2 rows, fma, ima; give one for each, or OLD=NEW",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(

@@ -14,7 +14,7 @@ import torch
 
 from fedscope import decompose
 from fedscope.analysis.settings import EvaluationConfig
-from fedscope.checkpoints import FedscopeError, Layout, Run, Weights, mean, stack, weighted_mean
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Run, Weights, mean, stack, weighted_mean
 from fedscope.decomposition import CohortDraws, decompose_round, draws_of_rounds, draws_of_runs, join
 from fedscope.decomposition.draws.sources import groups_of, parse_draws
 from fedscope.decomposition.factors.notes import notes
@@ -107,6 +107,19 @@ def test_a_run_whose_settings_nobody_knows_is_no_draw() -> None:
     ):
         groups_of([run], parse_draws("runs"))
     assert groups_of([run], parse_draws("none")) == [[run]]
+
+
+def test_draws_of_other_seeds_are_told(seeds: list[Run], tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    ima = [trained(tmp_path / f"i{seed}", "ima", run={"seed": seed}) for seed in (1, 2)]
+    groups_of([*seeds[1:], *ima], parse_draws("runs"))
+    groups_of([*seeds[:2], *ima], parse_draws("none"))
+    assert [str(one.message) for one in recwarn] == []
+    with pytest.warns(FedscopeWarning) as told:
+        groups_of([*seeds[:2], *ima], parse_draws("runs"))
+    assert [str(one.message) for one in told] == [
+        "--draws runs: fma has seeds 0, 1 (data.seed 0); ima has seeds 1 (data.seed 0), 2 (data.seed 0); 1 in common, "
+        "so a difference between these is not one of the same seeds"
+    ]
 
 
 def test_one_run_one_run_twice_and_a_branch_are_refused(seeds: list[Run], tmp_path: Path) -> None:

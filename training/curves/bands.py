@@ -21,6 +21,7 @@ from ...plotting.printed import printed_method
 from ...results import deviation_over
 from ..user_code.different_sources import method_sources
 from .measures import CurveMeasure
+from .other_seeds import describe_other_seeds
 from .run_curve import Curve
 from .run_names import SEEDS, both_seeds, is_copy, method_of, settings_of
 
@@ -138,6 +139,9 @@ def seeds_of(runs: Sequence[Run], curves: Sequence[Curve]) -> tuple[Band, ...]:
         Band(label, tuple(curves[i] for i in group)) for label, group in zip(labels, groups.values(), strict=True)
     )
     _tell_of_sources(runs)
+    named = zip(labels, groups.values(), strict=True)
+    if other := describe_other_seeds({label: [runs[i] for i in group] for label, group in named}):
+        warn_user(f"--bands: {other}, so a difference between these lines is not one of the same seeds")
     ends = {curve.run: (int(curve.round[-1]), run.planned) for run, curve in zip(runs, curves, strict=True)}
     for band in bands:
         _warn_of_short(band, ends)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -15,10 +15,8 @@ from ...checkpoints import FedscopeError, Round, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
-from ...plotting.printed import printed_words
 from ...results import Table, TableResult, deviation_over, group_rows, number
 from ..curves.measures import CurveMeasure, measure_of, reachable, refuse_unknown
-from ..settings.registry import canonical_method
 from ..sweeps.sweep import Sweep
 from .adapter_notes import adapter_notes
 from .asked_model import OF, curve_of_model, stands_below
@@ -37,6 +35,7 @@ from .notes import (
     notes_on_short_runs,
     refuse_other_data,
 )
+from .row_labels import LABELS, find_row, labels_of_rows, with_labels
 from .source_rows import apart_by_source
 from .statistics import ROUNDING, PairedDifference, paired_difference
 from .statistics import best_of as best_of_grid
@@ -116,6 +115,27 @@ class Comparison(TableResult):
     def rows_named(self) -> tuple[str, ...]:
         """The rows, in order."""
         return tuple(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def called(self) -> Mapping[str, str]:
+        """What rows with labels are called by their settings."""
+        olds = self.attrs.get(LABELS, {})
+        return olds if isinstance(olds, Mapping) else {}
+
+    def list_names(self) -> tuple[str, ...]:
+        """List the rows."""
+        return self.rows_named
+
+    def renamed(self, labels: Mapping[str, str]) -> Self:
+        """Return the same table with other names for its rows.
+
+        Args:
+            labels: by the names of :attr:`rows_named`.
+
+        Raises:
+            FedscopeError: a row that is not in it; an empty label, or one for two.
+        """
+        return cast(Self, with_labels(self, labels))
 
     @cached_property
     def columns_named(self) -> tuple[tuple[str, str], ...]:
@@ -247,6 +267,7 @@ def table(
     last: int | None = None,
     target: float | None = None,
     baseline: str | None = None,
+    labels: Sequence[str] | Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare runs side by side: mean ± deviation over seeds, and the difference to a baseline, paired over seeds.
 
@@ -267,10 +288,12 @@ def table(
         target: an accuracy, 0 to 1: the first round with it, and the baseline's rounds over these; of the errors and
             accuracies among ``measures``.
         baseline: a row; by default FMA's where there is one, else none.
+        labels: what rows are called, in their order or by their names, as ``{"fma": "FedAvg"}``.
 
     Raises:
         FedscopeError: runs on different data, also of one name; a run without rounds; settings or measures that there
-            are not; a target of measures that leave no accuracy; a run that is there twice.
+            are not; a target of measures that leave no accuracy; a run that is there twice; labels that do not fit
+            the rows.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -281,8 +304,8 @@ def table(
     """
     if isinstance(runs, Mapping):
         raise FedscopeError(
-            "a table calls its rows by methods and settings, and takes no labels; give a list of runs (recorded ones "
-            "are called by Recorder(method=))"
+            "a table calls its rows by methods and settings, and not by runs; give a list of runs, and other names of "
+            "rows as labels=['FedAvg', 'ours'] (recorded runs are called by Recorder(method=))"
         )
     given = [runs] if isinstance(runs, Run | Sweep | Path | str | Round) else list(runs)
     gathered = gather(given)
@@ -326,8 +349,10 @@ def table(
         commands.setdefault(one.row, []).append(one.entry.command)
     cells, windows = _cells(there, chosen, of, last, target)
     unlike = unlike_losses(there, chosen)
-    baseline = _baseline(baseline, list(dict.fromkeys(cell.row for cell in cells)))
-    return Comparison(
+    named = list(dict.fromkeys(cell.row for cell in cells))
+    called = labels_of_rows(labels, named)
+    baseline = _baseline(baseline, named, called)
+    made = Comparison(
         cells=tuple(cells),
         last=last,
         target=target,
@@ -337,7 +362,7 @@ def table(
             *notes_on_data(gathered),
             *about_rows(there, row_of),
             *notes_on_losses(gathered.entries, unlike),
-            *notes_on_cells(gathered, cells),
+            *notes_on_cells(gathered, cells, baseline),
             *notes_on_models(gathered, chosen, of),
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),
             *notes_on_last_numbers(gathered, chosen, of),
@@ -357,6 +382,7 @@ def table(
             **_axis(gathered, columns, {cell.column for cell in cells}),
         },
     )
+    return made.renamed(called)
 
 
 def _refuse_options(of: str, last: int | None, target: float | None) -> None:
@@ -416,16 +442,15 @@ def _cells(
     return cells, windows
 
 
-def _baseline(asked: str | None, rows: Sequence[str]) -> str:
-    """Return the row that others are compared with; "" for none.
+def _baseline(asked: str | None, rows: Sequence[str], labels: Mapping[str, str]) -> str:
+    """Return the row that others are compared with, which may be called by its label; "" for none.
 
     Raises:
         FedscopeError: a row that is not there.
     """
     if asked is None:
         return next((name for name in BASELINES if name in rows and len(rows) > 1), "")
-    said = [row for row in rows if printed_words(row, ("method",)).lower() == asked.lower()]  # as a table shows it
-    found = next((name for name in (asked, canonical_method(asked), *said) if name in rows), None)
+    found = next((row for row, label in labels.items() if label == asked), None) or find_row(asked, rows)
     if found is None:
         raise FedscopeError(f"--baseline {asked!r} is not a row{nearest(asked, rows)}; the rows are {list_few(rows)}")
     return found

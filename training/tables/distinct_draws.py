@@ -9,10 +9,13 @@ from itertools import combinations
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.rounds.run_identity import shared_rounds
+from ..curves.other_seeds import seed_words
 from ..curves.run_names import is_copy
 from .table_runs import TableRun
 
 Place = tuple[str, str]
+#: begins what a run without a seed has in the place of one
+UNSAID = "run "
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def place_runs(
             name = str(entry.run.path)
         words = row(entry) if name is None else f"{row(entry)} ({name})"
         # of a run without a seed no other is a pair
-        seed = seed_of(entry) or f"run {entry.name}"
+        seed = seed_of(entry) or f"{UNSAID}{entry.name}"
         made.append(Placed(entry, words, column(entry), seed, shares.get(id(entry), 0)))
     return made
 
@@ -119,10 +122,7 @@ def _about_pairs(places: Sequence[Placed]) -> list[str]:
 
 def seed_of(entry: TableRun) -> str | None:
     """``3``, or ``3/0`` where run and data have two; None where the run says none."""
-    run, data = entry.seed
-    if run is None:
-        return None
-    return str(run) if run == data or data is None else f"{run}/{data}"
+    return seed_words(entry.seed)
 
 
 def _refuse_same(one: TableRun, other: TableRun) -> None:

@@ -10,13 +10,15 @@ from ...checkpoints import FedscopeError
 from ...plotting.drawing import drawing
 from ...plotting.legends import fitting_columns
 from ...plotting.looks import looks_of
-from ...plotting.printed import printed_setting, printed_words
+from ...plotting.printed import printed_setting
 from ...plotting.spread import mean_bars
 from ...plotting.stack import PanelStack
 from ...plotting.style import CHARACTER, SMALL, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 from ..curves.measures import measure_of
+from ..curves.other_seeds import are_nested
 from ..curves.summary import break_label
+from .row_labels import printed_row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +67,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
 
         stack, seeds = PanelStack(width, 0.7 * width, 1), 0
         axes = stack.panels[0]
-        looks, rows = looks_of(list(table.rows_named)), table.attrs.get("rows", ())
+        looks = looks_of([table.called.get(row, row) for row in table.rows_named])
         for i, row in enumerate(table.rows_named):
             for j, rest in enumerate(rests):
                 cells = [
@@ -82,7 +84,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                     scale * np.array([getattr(cell, name) for _, cell in cells]) for name in ("mean", "deviation")
                 )
                 look = {**looks[i], **FILLED[j % len(FILLED)], "markersize": SIZE}
-                named = ", ".join(part for part in (printed_words(row, rows), rest) if part)
+                named = ", ".join(part for part in (printed_row(table, row), rest) if part)
                 axes.plot(x, mean, label=_shorten(named, width), **look)
                 if not np.isnan(deviation).all():
                     mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)
@@ -100,7 +102,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
         axes.set_ylabel(break_label(measure.label_in(table.attrs.get("tasks", ()))))
         handles = axes.get_legend_handles_labels()[0]
         if len(table.rows_named) > 1 and len(rests) > 1:  # a line each, and what fills its marker
-            names = [_shorten(printed_words(row, rows), width) for row in table.rows_named]
+            names = [_shorten(printed_row(table, row), width) for row in table.rows_named]
             handles = [
                 Line2D([], [], **look, markersize=SIZE, label=name) for name, look in zip(names, looks, strict=True)
             ]
@@ -109,7 +111,9 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 for j, rest in enumerate(rests)
             ]
         if seeds:
-            handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=f"± s.d. over {seeds} seeds"))
+            each = "" if are_nested(cell.values for cell in table.cells) else " each"
+            label = f"± s.d. over {seeds} seeds{each}"
+            handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=label))
         columns = min(2, fitting_columns(handles, width, 0.3 + HANDLE * SMALL / 72))
         return stack.finished(handles, columns, title, long=HANDLE)
 

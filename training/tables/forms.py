@@ -16,6 +16,8 @@ from ...plotting.printed import printed_setting, printed_words
 from ...results.csv_cells import cell as csv_cell
 from ..curves.measures import measure_of
 from ..curves.run_curve import MOST_LAST, WINDOW
+from .row_labels import printed_row
+from .seed_notes import words_over_seeds
 
 if TYPE_CHECKING:
     from .comparison import Cell, Comparison
@@ -158,10 +160,9 @@ def _grid(
     wrap: Callable[[str], str] = str,
 ) -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines, each with the row's name first."""
+    rows = table.attrs.get("rows", ["row"])
     # both words of a method's name are one name to a reader
-    named = [
-        key for key in table.attrs.get("rows", ["row"]) if key != "average.method" or len(table.attrs["rows"]) == 1
-    ]
+    named = [key for key in rows if key != "average.method" or "method" not in rows]
     head = [escape(" / ".join(map(printed_setting, named)))]
     for column, measure in table.columns_named:
         shown = printed_words(column, table.attrs.get("columns", ()))
@@ -169,10 +170,10 @@ def _grid(
         head.append(escape(", ".join(part for part in (shown, label) if part)))
         if table.target is not None and measure_of(measure).is_reachable:
             head.append(escape(f"rounds to {100 * table.target:g} %"))
-            head += [escape(f"{_printed_row(table, table.baseline)}'s over these")] if table.baseline else []
+            head += [escape(f"{printed_row(table, table.baseline)}'s over these")] if table.baseline else []
     body = []
     for row in table.rows_named:
-        line = [escape(_printed_row(table, row))]
+        line = [escape(printed_row(table, row))]
         for column, measure in table.columns_named:
             cell = table.cell(row, column, measure)
             line.append("" if cell is None else wrap(_number(cell, sign, bold, row in table.best(column, measure))))
@@ -191,11 +192,6 @@ def _has_several(table: Comparison) -> bool:
 def _label(table: Comparison, measure: str) -> str:
     """What a measure is called above its column, with its unit."""
     return measure_of(measure).label_in(table.attrs.get("tasks", ()))
-
-
-def _printed_row(table: Comparison, row: str) -> str:
-    """Return a row's name as it is printed."""
-    return printed_words(row, table.attrs.get("rows", ()))
 
 
 def _number(cell: Cell, sign: str, bold: Callable[[str], str], best: bool) -> str:
@@ -233,13 +229,13 @@ def _rounds(table: Comparison, cell: Cell, wrap: Callable[[str], str]) -> list[s
 
 def _caption(table: Comparison) -> str:
     """Describe the numbers."""
-    seeds = sorted({len(cell.values) for cell in table.cells})
-    over = f"mean ± deviation over {seeds[-1]} seeds of" if seeds[-1] > 1 else "one seed,"
     measures = " and ".join(dict.fromkeys(measure_of(measure).words for _, measure in table.columns_named))
     unit = " in %" if all(measure_of(measure).is_share for _, measure in table.columns_named) else ""
     tail = _window(table)
     marked = any(table.best(*place) for place in table.columns_named)
-    return f"{measures}{unit}, {over} {tail}" + ("; the best of a column is marked" if marked else "")
+    return f"{measures}{unit}, {words_over_seeds(table.cells)} {tail}" + (
+        "; the best of a column is marked" if marked else ""
+    )
 
 
 def _window(table: Comparison) -> str:
@@ -265,7 +261,7 @@ def _differences(table: Comparison) -> list[str]:
         scale, digits = (100, ".2f") if share else (1, ".3g")
         column = printed_words(cell.column, table.attrs.get("columns", ()))
         label = _label(table, cell.measure) if _has_several(table) else ""
-        place = visible(", ".join(part for part in (_printed_row(table, cell.row), column, label) if part))
+        place = visible(", ".join(part for part in (printed_row(table, cell.row), column, label) if part))
         p = "all differences alike" if np.isnan(found.p) else f"p = {found.p:.2g}"
         lines.append(
             f"  {place}: {scale * found.mean:+{digits}} "
@@ -275,7 +271,7 @@ def _differences(table: Comparison) -> list[str]:
         return []
     most = max(len(cell.values) for cell in table.cells)
     few = "; with so few seeds only differences far greater than their deviation show" if most < 5 else ""
-    baseline = visible(_printed_row(table, table.baseline))
+    baseline = visible(printed_row(table, table.baseline))
     return [f"against {baseline}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
 
 

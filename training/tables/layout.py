@@ -15,6 +15,7 @@ from .table_runs import TableRun
 NAMING = ("label", "method", "average.method")
 #: named together, as ``--method`` does, where not every method has every average
 PAIR = ("method", "average.method")
+#: the sections whose names make up ``method``
 _METHODS = ("client.method", "server.method")
 #: what a method takes from the number of rounds where nobody gives it: such a share of them, rounded up
 FROM_ROUNDS = {"average.start": 0.75, "client.calibrate_from": 0.25}
@@ -102,17 +103,24 @@ def axes_of(
         refuse_unknown_keys(option, keys, entries)
     different = varied_settings(entries)
     left = [key for key in different if key not in (*rows, *columns, *beside)]
+    in_sections = bool(set(_METHODS) & {*rows, *columns, *beside})
+    if in_sections:
+        left = _without_names(left, (*rows, *columns, *beside), entries)
     if "average.method" in left and (not _is_crossed(entries) or (rows and columns)):
         # somebody who says method means what --method chose, and that chose the average, too
         rows, columns = _with_pair(rows, ("method",)), _with_pair(columns, ("method",))
         left = [key for key in left if key not in (*rows, *columns)]
+    if not rows and in_sections:
+        usual = next((key for key in (*_METHODS, "average.method") if key not in (*columns, *beside)), "method")
+        rows = (left[0] if left else usual,)
+        left = [key for key in left if key not in rows]
     if not rows:
         first = next((key for key in NAMING if key in left), left[0] if left else "method")
         rows = PAIR if first in PAIR and not _is_crossed(entries) and "average.method" not in columns else (first,)
         left = [key for key in left if key not in rows]
     if not columns:
         columns, left = tuple(left), []
-        if not set(NAMING) & set(rows) and not _is_crossed(entries):
+        if not in_sections and not set(NAMING) & set(rows) and not _is_crossed(entries):
             columns = _with_pair(columns, PAIR)
     if left:
         raise FedscopeError(
@@ -120,6 +128,25 @@ def axes_of(
             "leave runs out"
         )
     return tuple(rows), tuple(columns)
+
+
+def _without_names(left: Sequence[str], axes: Sequence[str], entries: Sequence[TableRun]) -> list[str]:
+    """Return what is left to tell apart where clients or servers are an axis: ``method`` and ``label`` only name what
+    the axes say already, or ``method`` what the section says that is none."""
+    kept: list[str] = []
+    for key in left:
+        if key not in NAMING[:2] or not _is_given_by(axes, key, entries):
+            sections = [one for one in _METHODS if one not in axes and not _is_given_by(axes, one, entries)]
+            kept += sections if key == "method" and sections else [key]
+    return kept
+
+
+def _is_given_by(axes: Sequence[str], key: str, entries: Sequence[TableRun]) -> bool:
+    """Check whether runs of the same values on the axes have one value of a setting."""
+    seen: dict[tuple[str, ...], set[str]] = {}
+    for entry in entries:
+        seen.setdefault(tuple(repr(entry.settings.get(one)) for one in axes), set()).add(repr(entry.settings.get(key)))
+    return all(len(values) == 1 for values in seen.values())
 
 
 def refuse_unknown_keys(option: str, keys: Sequence[str], entries: Sequence[TableRun]) -> None:

@@ -18,6 +18,7 @@ from ..same_data import same_data
 from .asked_model import OF_DEPLOYED, curve_of_model, has_average, stands_below
 from .code_notes import code_notes
 from .layout import says, unsaid_settings, words_of
+from .seed_notes import notes_on_seeds
 from .shared_settings import SharedSetting, shared_settings
 from .table_runs import Gathered, TableRun
 
@@ -180,8 +181,8 @@ def _own_settings(entry: TableRun) -> list[str]:
     return [key for key in entry.settings if key not in ("method", "average.method", "data.name")]
 
 
-def notes_on_cells(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
-    """Say which runs are not complete, which cells lack seeds, and which shares are none."""
+def notes_on_cells(gathered: Gathered, cells: Sequence[Cell], baseline: str) -> list[str]:
+    """Say which runs are not complete, and what is to be known of their cells and their code."""
     notes = []
     if gathered.missing:
         few = ", ".join(gathered.missing[:5]) + (", ..." if len(gathered.missing) > 5 else "")
@@ -191,6 +192,16 @@ def notes_on_cells(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
         done, of = entry.rounds
         if done < of:
             notes.append(f"{entry.name} has {done} of {of} rounds")
+    return [
+        *notes,
+        *notes_on_numbers(cells, baseline),
+        *code_notes([entry.run for entry in gathered.entries if entry.run is not None]),
+    ]
+
+
+def notes_on_numbers(cells: Sequence[Cell], baseline: str) -> list[str]:
+    """Say what the cells alone say: which shares are none, and which lack seeds or have others than the baseline."""
+    notes = []
     for cell in cells:
         measure = measure_of(cell.measure)
         if measure.is_reachable and any(not 0 <= value <= 1 for value in cell.values.values() if np.isfinite(value)):
@@ -202,8 +213,4 @@ def notes_on_cells(gathered: Gathered, cells: Sequence[Cell]) -> list[str]:
         if lacking and len(lacking) < len(cell.values):
             where = ", ".join(part for part in (cell.row, cell.column) if part)
             notes.append(f"{where}: no {cell.measure} of seed {list_few(lacking, 5)}, so there is no mean of it")
-    most = max(len(cell.values) for cell in cells)
-    poor = dict.fromkeys((cell.row, cell.column, len(cell.values)) for cell in cells if len(cell.values) < most)
-    for row, column, count in poor:
-        notes.append(f"{', '.join(part for part in (row, column) if part)}: {count} of {most} seeds")
-    return [*notes, *code_notes([entry.run for entry in gathered.entries if entry.run is not None])]
+    return [*notes, *notes_on_seeds(cells, baseline)]

@@ -41,5 +41,5 @@ def _called(entry: TableRun, others: Sequence[TableRun]) -> str:
 def _places(kind: str) -> tuple[str, ...]:
     """Return the settings by which a table tells the methods of such code apart."""
     if kind in ("client", "server"):
-        return ("label", "method")
+        return ("label", "method", KINDS[kind].place)
     return ("label", KINDS[kind].place) if kind == "average" else (KINDS[kind].place,)

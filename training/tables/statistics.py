@@ -12,6 +12,9 @@ import numpy as np
 from .layout import refuse_unknown_keys, words_of
 from .table_runs import TableRun
 
+#: between the values that were chosen and the others, in a sentence
+CHOSEN = ", chosen by these numbers before "
+
 
 def best_of(
     entries: Sequence[TableRun],
@@ -54,7 +57,7 @@ def best_of(
                 over = "; they have no seed in common, so that each was judged by seeds of its own"
             elif common != every:
                 over = f"; by the {len(common)} of {len(every)} seeds that all of them have"
-            notes.append(f"{where or 'best'}: {best}, chosen by these numbers before {others}{over}")
+            notes.append(f"{where or 'best'}: {best}{CHOSEN}{others}{over}")
     return kept, notes
 
 

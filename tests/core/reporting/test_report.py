@@ -118,6 +118,18 @@ def test_the_page_needs_nothing_but_itself(runs: Path) -> None:
     assert len(page.of("h1")) == 1
 
 
+def test_runs_of_other_seeds_are_told(runs: Path) -> None:
+    trained(runs / "three", client={"lr": 0.02}, run={"rounds": 3, "participation": 0.5, "seed": 1})
+    labelled = Page(report([runs / "one", runs / "three"], labels={"three": "Three"}).html)
+    assert (
+        "one has seed 0; Three has seed 1 (data.seed 0); none in common, so a difference between these is not one of "
+        "the same seeds."
+    ) in labelled.words
+    for same in (["one", "two"], ["two", "three"]):
+        page = Page(report([runs / name for name in same]).html)
+        assert "in common" not in page.words, "the same seed, or seeds of one thing"
+
+
 def test_it_says_what_the_files_say(runs: Path) -> None:
     run = Run.open(runs / "one")
     page = Page(report(run).html)

@@ -319,7 +319,9 @@ def test_renamed_takes_a_mapping_of_words(nets: Any, data: Any) -> None:
 def test_what_takes_one_run_or_no_labels_says_so(here: Path) -> None:
     with pytest.raises(FedscopeError, match=r"one run is asked for, but got a list; give its folder"):
         fedscope.measure(["runs/fma"])  # type: ignore[arg-type]
-    with pytest.raises(FedscopeError, match=r"a table calls its rows by methods and settings, and takes no labels"):
+    with pytest.raises(
+        FedscopeError, match=r"a table calls its rows by methods and settings, and not by runs; give a li"
+    ):
         fedscope.table({"FedAvg": "runs/fma"})  # type: ignore[arg-type]
 
 

@@ -298,3 +298,20 @@ def test_seeds_that_have_not_all_their_rounds_are_told(tmp_path: Path, recwarn: 
     whole = [written(tmp_path / f"u-{k}", [0.9, 0.8], run={"seed": k, "rounds": 2}) for k in range(2)]
     Curves.of(whole, bands=True)
     assert [one.message for one in recwarn if isinstance(one.message, FedscopeWarning)] == []
+
+
+def test_bands_of_other_seeds_are_told(seeds: Callable[..., list[Run]], recwarn: pytest.WarningsRecorder) -> None:
+    """Two bands side by side are read as one draw of both."""
+    one, other = (
+        seeds([0.5], [0.4], [0.3], name="fma"),
+        seeds([0.5], [0.4], [0.3], name="ima", average={"method": "ima"}),
+    )
+    Curves.of([*one, *other], bands=True)
+    Curves.of([*one, *other[:2]], bands=True)
+    assert [str(said.message) for said in recwarn] == [], "the same seeds, or fewer of them, which the legend says"
+    with pytest.warns(FedscopeWarning) as told:
+        Curves.of([*one[:2], *other[1:]], bands=True)
+    assert [str(said.message) for said in told] == [
+        "--bands: fma has seeds 0, 1 (data.seed 0); ima has seeds 1 (data.seed 0), 2 (data.seed 0); 1 in common, so a "
+        "difference between these lines is not one of the same seeds"
+    ]

@@ -83,6 +83,8 @@ def test_one_name_with_two_sources_makes_two_rows_and_bands(here: Path) -> None:
     )
     seeds = {cell.row: list(cell.values) for cell in table.cells}
     assert seeds == {"mine:Heavy (source of a0)": ["0", "1/0"], "mine:Heavy (source of b0)": ["0", "1/0"]}
+    by_server = fedscope.table(["a0", "a1", "b0", "b1"], rows="server.method", columns="client.method")
+    assert by_server.rows_named == table.rows_named
     # one seed each is what one wants to compare
     assert len(fedscope.table(["a0", "b0"]).cells) == 2
     with pytest.warns(

@@ -33,7 +33,7 @@ from fedscope.training.curves.run_names import method_of_tables
 from fedscope.training.tables.asked_model import curve_of_model
 from fedscope.training.tables.distinct_draws import Placed, about_rows
 from fedscope.training.tables.forms import in_latex, in_typst
-from fedscope.training.tables.layout import FROM_ROUNDS, varied_settings, words_of
+from fedscope.training.tables.layout import FROM_ROUNDS, axes_of, varied_settings, words_of
 from fedscope.training.tables.notes import notes_on_other_settings
 from fedscope.training.tables.statistics import paired_difference
 from fedscope.training.tables.table_runs import Gathered, TableRun
@@ -378,6 +378,69 @@ def test_rows_and_columns_can_be_chosen(grid: dict[tuple[str, float, int], Run])
     ):
         with pytest.raises(FedscopeError, match=sentence):
             table(runs, **keys)
+
+
+@pytest.mark.parametrize("client", ["fedprox", "mine:MyClient"])
+def test_clients_and_servers_make_a_table_of_two_factors(client: str) -> None:
+    """``method`` is only the name of both; with both on the axes nothing is left to tell apart."""
+    factors = [(one, server) for one in ("sgd", client) for server in ("fma", "fedavgm")]
+    runs = [factorial(*pair) for pair in factors]
+    both = (("client.method",), ("server.method",))
+    assert axes_of(runs, *both) == both
+    assert axes_of(runs, both[0]) == both
+    assert axes_of(runs, (), both[1]) == both
+    assert axes_of(runs, (), (), both[0]) == (("server.method",), ()), "the best client of each server"
+    assert axes_of(runs, ("client.method", "server.method")) == (("client.method", "server.method"), ())
+    assert axes_of(runs, (), ("client.method", "server.method"))[0] == ("average.method",), "one row"
+    assert axes_of(runs) == (("method",), ())
+    plain = [factorial(one, "fma") for one in ("sgd", client)]
+    assert axes_of(plain, (), (), both[0]) == (both[1], ()), "the best client is no row"
+    averaged = [factorial(*pair, average) for pair in factors for average in ("none", "ima")]
+    assert axes_of(averaged, both[0]) == (both[0], ("server.method", "average.method"))
+    assert axes_of(averaged, both[0], ("server.method", "average.method"))[0] == both[0]
+    assert axes_of(averaged[:-1], (), ("server.method", "average.method"))[0] == both[0], "not the whole method"
+    assert words_of(("client.method", "average.method"), averaged[-1]) == f"{client}, ima"
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "left"),
+    [
+        ("client.method", "run.rounds", "server.method, average.method"),
+        ("client.method", "average.method", "server.method"),
+        ("average.method", "server.method", "client.method"),
+        ("client.method", "server.method", "average.method"),
+        ("run.rounds", "average.method", "method"),
+    ],
+)
+def test_the_section_that_is_no_axis_is_named_and_can_be_added(rows: str, columns: str, left: str) -> None:
+    runs = [
+        factorial(client, server, average)
+        for client in ("sgd", "fedprox")
+        for server in ("fma", "fedavgm")
+        for average in ("none", "ima")
+    ]
+    with pytest.raises(FedscopeError) as refused:
+        axes_of(runs, (rows,), (columns,))
+    assert str(refused.value) == (
+        f"runs differ in {left}, too, which are neither rows nor columns; add them to --columns, or leave runs out"
+    )
+    made = axes_of(runs, (rows,), (columns, *left.split(", ")))
+    cells = {(words_of(made[0], run), words_of(made[1], run)) for run in runs}
+    assert len(cells) == len(runs)
+    assert len({row for row, _ in cells}) * len({column for _, column in cells}) == len(runs), "no cell is empty"
+
+
+def test_a_method_of_two_names_is_still_told_apart() -> None:
+    """A recorded run's method, which may do something else under the name of a trained one's."""
+    recorded = replace(factorial("fedprox", "fma"), settings={**factorial("fedprox", "fma").settings, "method": "x"})
+    with pytest.raises(FedscopeError, match=r"^runs differ in method, too, which are neither"):
+        axes_of([factorial("fedprox", "fma"), recorded], ("client.method",), ("server.method",))
+
+
+def factorial(client: str, server: str, average: str = "none") -> TableRun:
+    method = method_of_tables({"client": {"method": client}, "server": {"method": server}})
+    sections = {"client__method": client, "server__method": server, "average__method": average}
+    return entry(method=method, **sections, run__rounds=2)
 
 
 def test_a_method_s_own_settings_are_no_columns(tmp_path: Path) -> None:
