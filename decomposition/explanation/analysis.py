@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, parse_rounds
+from ...analysis.runs import Rounds, RunLike, cannot_replay, parse_rounds
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...training.inputs.samples import common_samples, dataset_of, module_for
@@ -115,6 +115,8 @@ def explain(
             compared={name: [other for one in own for other in one.comparisons] for name, own in found.items()},
             stand_ins={name: run.name for name, run in firsts.items() if name != run.name},
             unknown_owners={name for name, run in firsts.items() if run.partition is None},
+            undrawn={"+".join(run.name for run in group): undrawn(group, drawn) for group in groups},
+            unreplayed={name for name, run in firsts.items() if cannot_replay([run])},
         )
         return [page]
 
@@ -184,8 +186,16 @@ def rounds_of(run: Run, rounds: str | None, early: int | None, draws: Draws) -> 
 def decomposable(runs: Sequence[Run], draws: Draws) -> list[int]:
     """List the rounds that can be decomposed: those whose clients are there in each of the runs, which are draws of
     each other; of draws from rounds R - 1 of these come before."""
-    common = sorted(set.intersection(*(set(rounds_with_clients(run)) for run in runs)))
-    return common[draws.count - 1 :] if draws.kind == "rounds" else common
+    return _with_clients(runs)[draws.count - 1 :] if draws.kind == "rounds" else _with_clients(runs)
+
+
+def undrawn(runs: Sequence[Run], draws: Draws) -> list[int]:
+    """List the rounds whose clients are there, and that cannot be decomposed: of draws from rounds the first R - 1."""
+    return _with_clients(runs)[: draws.count - 1] if draws.kind == "rounds" else []
+
+
+def _with_clients(runs: Sequence[Run]) -> list[int]:
+    return sorted(set.intersection(*(set(rounds_with_clients(run)) for run in runs)))
 
 
 def length_of(run: Run) -> int:

@@ -26,7 +26,8 @@ Similarity = tuple[int, float, float | None, int]
 @dataclass(frozen=True)
 class Against(Serializable):
     """Another model: its mean cross-entropy (nats) and error (share, 0..1), and the means over samples of the first
-    model's minus its own, with their standard errors over samples: sd of the n differences / √n."""
+    model's minus its own, with their standard errors over samples: sd of the n differences, with n - 1, / √n; NaN of
+    one sample."""
 
     name: str
     loss: float
@@ -150,7 +151,7 @@ def compare_models(
             gap = values[:1] - values
             total[row] += torch.stack([values.sum(-1), gap.sum(-1), gap.square().sum(-1)])
     means, gaps, squares = (total / n).unbind(dim=1)
-    spread = ((squares - gaps.square()).clamp(min=0) / n).sqrt()
+    spread = ((squares - gaps.square()).clamp(min=0) / (n - 1)).sqrt()
     return ModelComparison(
         round=number,
         model=name,

@@ -8,7 +8,6 @@ from math import isfinite
 
 from ...checkpoints.io.errors import spans
 from ..factors.fixed import is_replayed
-from ..factors.result import RunFactors
 from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, above, broken, clients_differ, finite, magnitude, order, read, size, subtract
 from .phases import Phase
@@ -26,6 +25,7 @@ from .wording import (
     share,
     spell,
     split_hint,
+    too_few_before,
 )
 
 AWAY = "Below 0, it takes away from the loss, which disagrees with the reading that O(Δ²) adds to it (5.3.2)."
@@ -91,7 +91,7 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
         decide = _missing_rounds(evidence, phase)
     elif doubts:
         sentence = capital("; ".join(doubts)) + "."
-        decide = " ".join(remedies) or narrower(phase.rounds)
+        decide = " ".join(remedies) or narrower(phase.rounds, replays=evidence.replays)
     elif len(firsts) > 1:
         sentence = f"The greatest part is {places}."
     else:
@@ -120,6 +120,8 @@ def _missing_rounds(evidence: Evidence, phase: Phase) -> str:
     if last < phase.first:
         so_far = "1 round" if evidence.recorded == 1 else f"{evidence.recorded} rounds"
         return f"The run has {so_far} so far; a longer one would decide it."
+    if not kept and (undrawn := evidence.undrawn_in([phase])):
+        return f"{capital(too_few_before(undrawn, evidence.rounds))}."
     if not kept:
         return "No round of it has its clients recorded; a run that keeps them there would decide it."
     if len(kept) == 1:
@@ -149,7 +151,7 @@ def _made_of(one: RoundFactors, name: str) -> str:
     return f"{told}, where locality {does.get(order(locality), f'is {spell(locality)}')}"
 
 
-def differs_most(a: RunFactors, b: RunFactors) -> Judgement:
+def differs_most(one: Evidence, other: Evidence) -> Judgement:
     """Between runs in the last round that both have: supported where the greatest difference of a factor is apart from
     every other one's and from 0, and the round has the same clients in both; else the clients alone may make the
     difference.
@@ -157,17 +159,18 @@ def differs_most(a: RunFactors, b: RunFactors) -> Judgement:
     Intervals of differences are sums of both: replays of runs with one seed meet the same batch orders, so that the
     runs are not independent, and quadrature would not hold.
     """
+    a, b = one.run, other.run
     names_of = label(a), label(b)
     words = dict(zip("ab", names_of, strict=True)) | {"where": ""}
-    common = {one.round for one in a.rounds} & {one.round for one in b.rounds}
+    common = {of.round for of in a.rounds} & {of.round for of in b.rounds}
     if not common:
         sentence, decide = "They have no decomposed round in common.", "The same --rounds for both would decide it."
         return Judgement("undecided", sentence, decide, (), words)
     words["where"] = f" in round {max(common)}"
-    both = [next(one for one in run.rounds if one.round == max(common)) for run in (a, b)]
+    both = [next(of for of in run.rounds if of.round == max(common)) for run in (a, b)]
     factors = [factor for factor in parts_of(both[0]) if factor in parts_of(both[1])]
-    gaps = [subtract(*(read(one, factor) for one in both)) for factor in factors]
-    losses = [read(one, "fma_loss") for one in both]
+    gaps = [subtract(*(read(of, factor) for of in both)) for factor in factors]
+    losses = [read(of, "fma_loss") for of in both]
     readings = [replace(gap, name=f"{gap.name}: {' - '.join(names_of)}") for gap in gaps]
     readings += [replace(loss, name=f"fma_loss: {name}") for loss, name in zip(losses, names_of, strict=True)]
     verdict, sentence = _greatest_gap(gaps)
@@ -176,7 +179,8 @@ def differs_most(a: RunFactors, b: RunFactors) -> Judgement:
         f"The averaged model's loss is {of_both}; differences are {' minus '.join(names_of)}. {sentence}"
         f"{'' if both[0].draws == 'runs' else SEEDS}"
     )
-    decide = narrower(both, [read(one, factor) for one in both for factor in factors])
+    values = [read(of, factor) for of in both for factor in factors]
+    decide = narrower(both, values, replays=one.replays and other.replays)
     if all(gap.value == 0 for gap in gaps):
         decide = "A later round may differ: the runs have the same history up to here."
     elif clients_differ(both):

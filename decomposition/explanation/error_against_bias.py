@@ -16,7 +16,7 @@ from ..factors.rows import RoundFactors, is_recorded
 from .intervals import Reading, broken, finite, order, read
 from .phases import FEWEST, Phase
 from .statements import Evidence, Judgement, Verdict, throughout
-from .wording import NAMES, capital, ends, narrower, not_finite, spell, split_hint
+from .wording import NAMES, capital, ends, narrower, not_finite, spell, split_hint, too_few_before
 
 # Up to 7! = 5,040 orders are counted, of more rounds so many are drawn, and of very many rounds fewer.
 ORDERS, FEW_ORDERS, MANY = 9999, 999, 20
@@ -56,6 +56,7 @@ class _Both:
     """A factor and the test error, round by round of some phases; ``kept`` are those of them that can be
     decomposed, of ``there`` that the run has."""
 
+    evidence: Evidence
     factor: str
     phases: Sequence[Phase]
     kept: Sequence[int]
@@ -75,7 +76,7 @@ class _Both:
         measured = dict(zip(curve.rounds, curve.error, strict=True)) if curve else {}
         values = [read(one, factor) for one in rounds]
         errors = [Reading("test_error", one.round, *[measured.get(one.round)] * 3) for one in rounds]
-        return cls(factor, phases, kept, there, rounds, values, errors, relate(values, errors))
+        return cls(evidence, factor, phases, kept, there, rounds, values, errors, relate(values, errors))
 
     def judged(self, verdict: Verdict, split: str, words: Mapping[str, str]) -> Judgement:
         """Judge, with the numbers, and what would decide it."""
@@ -121,12 +122,15 @@ class _Both:
         if self.rounds and not any(finite(one) for one in self.errors):
             return "Test errors, measured while training, would decide it."
         if length < FEWEST:
+            undrawn = self.evidence.undrawn_in(self.phases)
+            if undrawn and length + len(undrawn) >= FEWEST:
+                return f"{FEWEST} rounds are needed here; {too_few_before(undrawn, self.evidence.rounds)}."
             longer = "A longer run" if self.there < FEWEST else "A run that keeps more rounds' clients"
             return f"{longer} would decide it; {FEWEST} rounds are needed here."
         if (rounds := self.relation.rounds) < FEWEST:
             return f"It has {rounds} of the {FEWEST} rounds that it needs; more --rounds {where} would decide it."
         if self.relation.tau is None or self.relation.level > self.relation.pairs / 2:
-            return narrower(self.rounds, self.values)
+            return narrower(self.rounds, self.values, replays=self.evidence.replays)
         if len(self.rounds) >= length:
             return "All of these rounds are decomposed; runs with other seeds may decide it."
         return f"More decomposed rounds {where} may decide it."

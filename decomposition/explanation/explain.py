@@ -29,6 +29,8 @@ def explain(
     compared: Mapping[str, Sequence[ModelComparison]] | None = None,
     stand_ins: Mapping[str, str] | None = None,
     unknown_owners: Container[str] = (),
+    undrawn: Mapping[str, Sequence[int]] | None = None,
+    unreplayed: Container[str] = (),
 ) -> Explanation:
     """Judge every claim on each run of a decomposition, and between runs.
 
@@ -49,6 +51,9 @@ def explain(
             average over rounds against the global model (:func:`.context_measures.compare_models`).
         stand_ins: for runs that are draws of each other, `fma+s1+s2`, the one that `similarity` and `compared` are of.
         unknown_owners: runs that do not say which client holds which samples.
+        undrawn: the rounds of each run whose clients are there, but not those of the rounds before them that draws
+            from rounds take.
+        unreplayed: runs whose local training cannot be done again.
 
     Raises:
         FedscopeError: another loss; a run without rounds, or without one after the early ones.
@@ -85,11 +90,13 @@ def explain(
             (stand_ins or {}).get(run.run, ""),
             (recorded or {}).get(run.run, ends[run.run]),
             (kept or {}).get(run.run),
+            (undrawn or {}).get(run.run, ()),
+            run.run not in unreplayed,
         )
         for run in result.runs
     ]
     judged = [claim.judged(label(evidence.run), evidence) for evidence in known for claim in CLAIMS]
-    first = result.runs[0]
-    judged += [BETWEEN.judged(f"{label(first)}, {label(other)}", first, other) for other in result.runs[1:]]
+    first = known[0]
+    judged += [BETWEEN.judged(f"{label(first.run)}, {label(other.run)}", first, other) for other in known[1:]]
     statements = tuple(statement for statement in judged if statement is not None)
     return Explanation(result, statements, tuple(notes_on(result, known, statements, early)), firsts)

@@ -101,7 +101,7 @@ def server_lowers(evidence: Evidence) -> Judgement | None:
     sentence = f"Loss of the global model minus that of the plain average{exact}: {first_last}."
     narrow = "All of D, without --limit, would leave no error over samples."
     if any(one.draws == "runs" for one in known):  # of which each has its own global model
-        narrow = narrower(known, steps)
+        narrow = narrower(known, steps, replays=evidence.replays)
     return _format_signed(sentence, steps, narrow, (*steps, *losses))
 
 

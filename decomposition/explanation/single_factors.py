@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from ..factors.fixed import all_alike, is_replayed
-from ..factors.rows import RoundFactors, is_recorded
+from ..factors.rows import ClientRow, RoundFactors, is_recorded
 from ..subsets.averages import choose
 from .intervals import Reading, above, by_client, dominant, finite, magnitude, mean_of_clients, order, read, size
 from .phases import FEWEST
@@ -138,9 +138,9 @@ def _arithmetic(one: RoundFactors) -> str:
 
 
 def variance_and_clients(evidence: Evidence) -> Judgement | None:
-    """Sum_k p_k^2 V_k of all clients of a round against the mean V_k of one of them: supported where it is lower in
-    every round, intervals apart, contradicted where it is higher in every one. That of a single client has an interval
-    over clients. None of the recorded models alone."""
+    """Sum_k p_k^2 V_k of all averaged clients of a round against the mean V_k of one of them: supported where it is
+    lower in every round, intervals apart, contradicted where it is higher in every one. That of a single client has an
+    interval over clients. None of the recorded models alone."""
     rounds = evidence.rounds
     if is_recorded(rounds):
         return None
@@ -148,7 +148,8 @@ def variance_and_clients(evidence: Evidence) -> Judgement | None:
     every = [read(one, "variance") for one in rounds]
     signs = [order(a, b) for a, b in zip(single, every, strict=True)]
     last = rounds[-1]
-    count, clients = len(last.clients), len({row.client for row in last.clients})
+    averaged = _averaged(last)
+    count, clients = len(averaged), len({row.client for row in averaged})
     between = {m: variance_of(last, m) for m in BETWEEN if m < count}
     of_some = "".join(f", {spell(value)} for {m}" for m, value in between.items())
     what = "one client" if clients == count else "one model of a client"
@@ -165,18 +166,27 @@ def variance_and_clients(evidence: Evidence) -> Judgement | None:
         " With equal weights it is 1/m of the mean by arithmetic: what is measured is how far unequal weights and "
         "variances are from that."
     )
-    alone = all(len({row.client for row in one.clients}) < 2 for one in rounds)
-    decide = "Rounds with two clients or more would decide it." if alone else narrower(rounds, [*single, *every])
+    alone = all(len({row.client for row in _averaged(one)}) < 2 for one in rounds)
+    decide = (
+        "Rounds with two clients or more would decide it."
+        if alone
+        else narrower(rounds, [*single, *every], replays=evidence.replays)
+    )
     return Judgement(throughout(signs), sentence, decide, (*single, *every, *between.values()))
 
 
+def _averaged(one: RoundFactors) -> list[ClientRow]:
+    """The models that a round averages: one of weight 0 is not among them."""
+    return [row for row in one.clients if row.weight > 0]
+
+
 def variance_of(one: RoundFactors, m: int) -> Reading:
-    """Compute the mean of sum_{k in S} p_k^2 V_k over subsets S of m clients, their p normalised; V_k unbiased where
-    draws are independent, as in the factor. Of one client the interval over clients, of more none. Of an average over
-    rounds they are subsets of its models."""
+    """Compute the mean of sum_{k in S} p_k^2 V_k over subsets S of m of the clients with p_k > 0, their p normalised;
+    V_k unbiased where draws are independent, as in the factor. Of one client the interval over clients, of more none.
+    Of an average over rounds they are subsets of its models."""
     name = "variance_of_1_client" if m == 1 else f"variance_of_{m}_clients"
     scale = one.count / (one.count - 1) if one.independent else 1.0
-    known = [(row, row.variance) for row in one.clients if row.variance is not None]
+    known = [(row, row.variance) for row in _averaged(one) if row.variance is not None]
     if m == 1:
         equal = [(replace(row, weight=1.0), scale * variance) for row, variance in known]
         return mean_of_clients(name, one, equal)
@@ -221,7 +231,9 @@ def covariance_is_small(evidence: Evidence) -> Judgement | None:
     if known and all(all_alike(one) for one in rounds):
         sentences.append("The draws of a client are all the same model.")
     readings = [reading for pair in both for reading in pair]
-    return Judgement(verdict, " ".join(sentences), narrower(rounds, readings), readings, words)
+    return Judgement(
+        verdict, " ".join(sentences), narrower(rounds, readings, replays=evidence.replays), readings, words
+    )
 
 
 def locality_adds(evidence: Evidence) -> Judgement:
@@ -252,7 +264,7 @@ def locality_adds(evidence: Evidence) -> Judgement:
     if {-1, 1} <= after:
         decide = "Rounds between these, where there are any, would say where its sign changes."
     elif later:
-        decide = narrower(rounds, [value for value in values if value.round in later])
+        decide = narrower(rounds, [value for value in values if value.round in later], replays=evidence.replays)
     else:
         decide = "A round after early training would decide it."
     when = {"when": "In the only round" if only else "After early training"}

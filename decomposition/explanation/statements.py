@@ -54,6 +54,8 @@ class Evidence:
         stand_in: the run that similarity and comparisons on test data are of, where `run` are several.
         recorded: the last round that the run has; 0: all of its phases.
         kept: the rounds that can be decomposed, because their clients are there; None: all.
+        undrawn: rounds whose clients are there, but not those of the rounds before them that draws from rounds take.
+        replays: whether its local training can be done again, for other draws.
     """
 
     run: RunFactors
@@ -64,6 +66,8 @@ class Evidence:
     stand_in: str = ""
     recorded: int = 0
     kept: Sequence[int] | None = None
+    undrawn: Sequence[int] = ()
+    replays: bool = True
 
     @property
     def rounds(self) -> Sequence[RoundFactors]:
@@ -82,6 +86,10 @@ class Evidence:
         """List the rounds of phases that can be decomposed; of those that the run does not have yet none."""
         rounds = [number for one in phases for number in range(one.first, self.there(one) + 1)]
         return rounds if self.kept is None else sorted(set(self.kept).intersection(rounds))
+
+    def undrawn_in(self, phases: Sequence[Phase]) -> list[int]:
+        """List the rounds of phases that cannot be decomposed, though their clients are there."""
+        return [number for number in self.undrawn if any(one.first <= number <= one.last for one in phases)]
 
     def measured(self, sentence: str) -> str:
         """A sentence of what was measured of one run alone."""
@@ -113,7 +121,7 @@ class PaperClaim:
     paper: str
     judge: Callable[..., Judgement | None]
 
-    def judged(self, run: str, *known: Evidence | RunFactors) -> Statement | None:
+    def judged(self, run: str, *known: Evidence) -> Statement | None:
         """Return the statement of this claim; None where it has nothing to be judged by."""
         judgement = self.judge(*known)
         if judgement is None:

@@ -123,8 +123,26 @@ def split_hint(split: str, what: str) -> str:
     return f"--split train {what}." if split == "test" else f"Knowing whose samples are whose {what}."
 
 
-def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> str:
-    """Say what gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does."""
+def too_few_before(undrawn: Sequence[int], rounds: Sequence[RoundFactors]) -> str:
+    """Say why rounds whose clients were recorded have no draws, where draws are rounds: a clause.
+
+    Args:
+        undrawn: such rounds; rounds: decomposed ones, of the same draws.
+    """
+    one = rounds[0]
+    has, them = ("has", "it") if len(undrawn) == 1 else ("have", "them")
+    return (
+        f"{in_rounds(undrawn)} {has} too few rounds of the cohort before {them}: --draws {one.draws} needs "
+        f"{one.count - 1}"
+    )
+
+
+def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = (), *, replays: bool = True) -> str:
+    """Say what gives intervals, or narrower ones; of ``values`` that are not finite, that nothing does.
+
+    Args:
+        replays: whether local training can be done again; else there is no other source of draws.
+    """
     if any(broken(one) for one in values):
         return not_finite(values)
     if is_recorded(rounds):
@@ -136,7 +154,8 @@ def narrower(rounds: Sequence[RoundFactors], values: Sequence[Reading] = ()) -> 
     if any(all_alike(one) for one in rounds):
         return alike(rounds)
     if not all(one.independent for one in rounds):
-        return "Dependent draws have no intervals; --draws local:8 has."
+        cannot = "and the run's training cannot be replayed for independent ones."
+        return f"Dependent draws have no intervals{'; --draws local:8 has.' if replays else f', {cannot}'}"
     fewest = min(one.count for one in rounds)
     if fewest < 3:
         return f"R = {fewest} draws have no interval; --draws local:4 has."

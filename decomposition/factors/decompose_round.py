@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ...checkpoints import FedscopeError, Partition, Round, Weights, stack
 from ...checkpoints.io.torch_state import ordinary_tensors
+from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import CPU, Compute
 from ...evaluation.measured_statistics import Measured
 from ...evaluation.samples import Samples
@@ -181,6 +183,7 @@ def round_factors(
     partition: Partition | None,
     *,
     others: Sequence[Round | None] = (),
+    data_of: npt.NDArray[np.int64] | None = None,
     loss: Loss = "squared",
     outputs: Outputs = "probabilities",
     **settings: Any,
@@ -188,13 +191,14 @@ def round_factors(
     """Compute the factors of a recorded round, of its own average or, where clients of several rounds are joined
     (:func:`~fedscope.decomposition.join`), of the average over these; corollaries where runs are draws.
 
-    With them stands `missing_share`, which data were missing: the share of all clients' training data that none of the
-    averaged clients holds; only with a partition, without which nothing splits the bias either.
+    With them stands `missing_share`, which data were missing: the share of D that none of the averaged clients holds,
+    of which one of weight 0 is none; only with a partition, without which nothing splits the bias either.
 
     Args:
         round_: whose recorded `global` and `averaged` are measured, where there are any.
         others: the same round of the other runs where runs are draws, None of one that has no such round: losses of
             recorded models are then means over all runs, and do not exist where one of them did not keep its own.
+        data_of: the clients whose training data are D; None: all.
         settings: of :func:`decompose_round` and :func:`~fedscope.decomposition.decompose_loss`.
 
     Raises:
@@ -212,8 +216,9 @@ def round_factors(
         factors = decompose_loss(module, samples, cohort, loss=loss, **settings)
     if partition is None:
         return factors
-    missing = 1.0 - len(indices_held(partition, cohort.client_ids)) / len(indices_held(partition))
-    return replace(factors, rows=(*factors.rows, FactorRow("missing_share", "measured", missing)))
+    whole, held = indices_held(partition, data_of), indices_held(partition, cohort.client_ids[taking_part(cohort.p)])
+    missing = 1.0 - np.isin(whole, held).mean() if len(whole) else 0.0
+    return replace(factors, rows=(*factors.rows, FactorRow("missing_share", "measured", float(missing))))
 
 
 def _recorded(rounds: Sequence[Round | None], name: str) -> Weights | None:

@@ -24,6 +24,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import Selection, selections_of
+from ...checkpoints.models.weights import taking_part
 from ...evaluation.device import precision_of
 from ...training.inputs.samples import (
     asked_task,
@@ -241,13 +242,15 @@ class DecompositionRequest:
                 drawn.append(cohorts.of(group.runs, t, within(report, before, whole), replays))
                 before += replayed * size
             cohort = drawn[0] if model == "global" else join(drawn, [1 / len(drawn)] * len(drawn), number)
-            ids = cohort.client_ids if self.on == "cohort" else None
+            # D of those that are averaged: one of weight 0 is not
+            ids = cohort.client_ids[taking_part(cohort.p)] if self.on == "cohort" else None
             samples, population = samples_of_clients(cohorts.dataset, run, self.source, ids)
             asked = module, samples, cohort, run.round(number), run.partition
             how: dict[str, Any] = {
                 "others": [one.round(number) if number in one.rounds else None for one in group.runs[1:]],
                 "outputs": self.outputs,
                 "population": population,
+                "data_of": ids,
                 "compute": cohorts.compute,
                 "progress": lambda done, of: report(before + measuring * done // of, whole),
             }

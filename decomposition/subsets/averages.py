@@ -167,8 +167,13 @@ class MeasuredAverages:
         )
 
 
-def refuse_shares(shares: np.ndarray, client_ids: Sequence[int] | np.ndarray) -> None:
+def refuse_shares(
+    shares: np.ndarray, client_ids: Sequence[int] | np.ndarray, remedy: str = "give each client a positive one"
+) -> None:
     """Refuse weights of clients that no average can have.
+
+    Args:
+        remedy: what stands behind the semicolon.
 
     Raises:
         FedscopeError: a share that is no positive number.
@@ -176,8 +181,8 @@ def refuse_shares(shares: np.ndarray, client_ids: Sequence[int] | np.ndarray) ->
     for client, share in zip(client_ids, shares.tolist(), strict=True):
         if not 0 < share < np.inf:
             raise FedscopeError(
-                f"client {client} of the cohort has the share {share:g} in its averages; give each a positive one, or "
-                "weigh them equally (--weights uniform)"
+                f"client {client} of the cohort has the share {share:g} in its averages, so a subset of it alone has "
+                f"none; {remedy}"
             )
 
 
@@ -342,7 +347,7 @@ def shares_of(round_: Round, weights: str) -> np.ndarray:
         # where p are of the samples, the same bits as of a run that says no more
         if weights == "samples" or np.allclose(n / max(1, n.sum()), p, rtol=1e-12):
             shares = n
-    refuse_shares(shares, round_.client_ids)
+    refuse_shares(shares, round_.client_ids, "weigh the round's clients equally (--weights uniform)")
     return shares
 
 

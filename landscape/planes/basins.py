@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from .result import Plane, PlaneModel
 
 COLUMNS = ("model", "a", "b", "off_plane", "distance", "angle", "loss", "excess_loss", "own_loss")
-#: how far a parabola may be off the points about a minimum, as a share of their rise from it
-MISFIT = 0.1
+#: how far a parabola may be off the nine points about a minimum: as a share of their rise from it, and of what its
+#: vertex is below the least of them; and how far a curve of the third order may be off it at the vertex, as a share of
+#: the latter
+MISFIT, ADDED, BEND = 0.1, 1 / 2, 1 / 3
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,12 @@ def basin_of(plane: Plane) -> Basin | None:
 
     - the least point of the grid;
     - the vertex of the parabola through it and its eight neighbours (least squares; exact for a quadratic loss), if it
-      lies within one step of the middle one, is not below 0 where no loss is, and the parabola tells the nine points
-      to a tenth of the median rise from the middle one to the others. On coarse grids it does not;
+      lies within one step of the middle one, is not below 0 where no loss is, and the parabola tells the losses about
+      it. The nine points it misses by at most a tenth of the median rise from the middle one to the others, and by at
+      most half of what its vertex is below the middle one. Curves of the third order through a point two steps from
+      the middle one, along each axis, are at the vertex at most a third of that away from it; without such points
+      there is none. So the loss at the vertex is what the parabola says, mostly within half of what it adds. On coarse
+      grids it tells nothing, nor does it of points that were interpolated (``adaptive``);
     - the models that lie on the plane, measured themselves: the mean, and three anchors. So none of them is below the
       minimum.
 
@@ -157,8 +163,10 @@ def basin_of(plane: Plane) -> Basin | None:
     found = (float(loss[row, column]), float(plane.a[column]), float(plane.b[row]))
     step = coarse = float(max(np.diff(plane.a).max(), np.diff(plane.b).max()))
     if 0 < row < len(plane.b) - 1 and 0 < column < len(plane.a) - 1:
-        rows, columns = slice(row - 1, row + 2), slice(column - 1, column + 2)
-        vertex = _vertex(plane.a[columns], plane.b[rows], loss[rows, columns])
+        about = np.s_[row - 1 : row + 2, column - 1 : column + 2]
+        # of interpolated points a parabola would tell the interpolation
+        measured = plane.computed is None or bool(plane.computed[about].all())
+        vertex = _vertex(plane.a, plane.b, loss, row, column) if measured else None
         found, step = (found, step) if vertex is None else (vertex, 0.0)
     for model in _on_plane(plane):
         if model.loss < found[0]:  # not of a NaN
@@ -190,20 +198,21 @@ def _on_plane(plane: Plane) -> tuple[PlaneModel, ...]:
     return tuple(m for m in plane.models if m.role == "mean" or (m.role == "anchor" and plane.span == "models"))
 
 
-def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, float, float] | None:
+def _vertex(
+    a: np.ndarray, b: np.ndarray, losses: np.ndarray, row: int, column: int
+) -> tuple[float, float, float] | None:
     """Loss and place of the minimum of the parabola through 3 x 3 points, if it tells them and its minimum is sound."""
+    loss = losses[row - 1 : row + 2, column - 1 : column + 2]
     if not np.isfinite(loss).all():
         return None
-    x, y = np.meshgrid((a - a[1]) / (a[2] - a[1]), (b - b[1]) / (b[2] - b[1]))
+    step_a, step_b = a[column + 1] - a[column], b[row + 1] - b[row]
+    x, y = np.meshgrid((a[column - 1 : column + 2] - a[column]) / step_a, (b[row - 1 : row + 2] - b[row]) / step_b)
     x, y = x.ravel(), y.ravel()
-    terms = np.stack([np.ones(9), x, y, x * x, x * y, y * y], axis=1)
-    fit, *_ = np.linalg.lstsq(terms, loss.ravel(), rcond=None)
+    fit, *_ = np.linalg.lstsq(_terms(x, y), loss.ravel(), rcond=None)
     c, p, q, xx, xy, yy = fit
     rounding = 1e-12 * float(np.abs(loss).max())
     # the median, as a steep side, which three points a way cannot doubt, would excuse any misfit
     rise = float(np.median(np.delete(loss.ravel(), 4))) - float(loss[1, 1])
-    if np.abs(terms @ fit - loss.ravel()).max() > MISFIT * rise + rounding:
-        return None
     hessian = np.array([[2 * xx, xy], [xy, 2 * yy]])
     if not (np.linalg.eigvalsh(hessian) > 0).all():
         return None
@@ -211,7 +220,39 @@ def _vertex(a: np.ndarray, b: np.ndarray, loss: np.ndarray) -> tuple[float, floa
     if np.abs(step).max() > 1:
         return None
     value = c + 0.5 * float(np.array([p, q]) @ step)
-    if value > loss[1, 1] + rounding or (loss.min() >= 0 and value < -rounding):
+    added = float(loss[1, 1]) - value
+    if added < -rounding or (loss.min() >= 0 and value < -rounding):
+        return None
+    misfit = float(np.abs(_terms(x, y) @ fit - loss.ravel()).max())
+    if misfit > min(MISFIT * rise, ADDED * added) + rounding:
+        return None
+    if _bend(fit, losses, row, column, step) > BEND * added + rounding:
         return None
     value = max(value, 0.0) if loss.min() >= 0 else value  # a minimum of 0, rounded
-    return float(value), float(a[1] + step[0] * (a[2] - a[1])), float(b[1] + step[1] * (b[2] - b[1]))
+    return float(value), float(a[column] + step[0] * step_a), float(b[row] + step[1] * step_b)
+
+
+def _terms(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The terms of a parabola at points [N], in steps from the middle: [N, 6]."""
+    return np.stack([np.ones(len(x)), x, y, x * x, x * y, y * y], axis=1)
+
+
+def _bend(fit: np.ndarray, losses: np.ndarray, row: int, column: int, step: np.ndarray) -> float:
+    """How far curves of the third order are off a parabola at a step from the middle, summed over both axes.
+
+    Three points a way lie on a parabola whatever the loss is between them: nothing but a fourth one doubts it. A curve
+    that is off by r two steps from the middle is off by r t (t^2 - 1) / 6 at t; r is the larger one of both sides.
+    Infinite where there is no finite fourth point.
+    """
+    far = 0.0
+    for way, t in zip((np.array([0, 1]), np.array([1, 0])), step, strict=True):
+        off = []
+        for side in (-2, 2):
+            at = np.array([row, column]) + side * way
+            if (at >= 0).all() and (at < losses.shape).all() and np.isfinite(losses[tuple(at)]):
+                y, x = side * way[:, None]
+                off.append(abs(float((_terms(x, y) @ fit)[0]) - float(losses[tuple(at)])))
+        if not off:
+            return float("inf")
+        far += max(off) * abs(float(t)) * (1 - float(t) ** 2) / 6
+    return far

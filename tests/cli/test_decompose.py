@@ -16,6 +16,7 @@ from fedscope.cli.main import run
 from fedscope.decomposition import Decomposition
 from fedscope.decomposition.factors.analysis import decompose
 from fedscope.training import Config, merge, preset, train
+from fedscope.training.data.published import digits
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -196,6 +197,41 @@ def test_missing_data_are_those_of_no_averaged_client(runs: Path, capsys: pytest
         seen = set().union(*(parts[k] for t in rounds for k in opened.round(t).client_ids.tolist()))
         assert one["missing_share"] == pytest.approx(1 - len(seen) / len(whole), abs=1e-12)
     assert found[0]["missing_share"] > 0.4 > found[1]["missing_share"]
+
+
+def test_a_client_of_weight_0_is_not_averaged_so_its_data_are_missing(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the distances, which leave it out. With --on cohort D is the data of those that are averaged."""
+    own = Run.open("runs/fma-0")
+    assert own.partition is not None
+    parts = own.partition.clients
+    labels = digits.PROVIDES("").y_train
+    with Recorder("runs/left-out", partition=dict(enumerate(parts)), labels=labels) as recorder:
+        for number in own.rounds:
+            clients = own.round(number).clients()
+            models = {k: clients.row(k).arrays() for k in range(4)}
+            recorder.round(clients=models, weights={0: 0.5, 1: 0.0, 2: 0.3, 3: 0.2})
+    told = ["--model", "nets:small", "--data", "digits", "--draws", "none", "--rounds", "2"]
+    Path("nets.py").write_text(
+        "from fedscope.training import build_module\n"
+        "from fedscope.training.models.architectures.mlp import MLP\n\n\n"
+        "def small():\n    return build_module(MLP(hidden=(8,)), (1, 8, 8), 10)\n"
+    )
+    of_one, of_all = len(parts[1]), sum(map(len, parts))
+    for on, missing, size in (("all", of_one / of_all, of_all), ("cohort", 0.0, of_all - of_one)):
+        (one,) = decomposed(capsys, "runs/left-out", *told, "--on", on, "--out", f"left-{on}")
+        assert one["missing_share"] == pytest.approx(missing, abs=1e-12)
+        assert Decomposition.load(f"left-{on}").runs[0].rounds[0].samples == size
+
+
+def test_d_is_all_of_the_cohorts_data_so_none_are_missing(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    everyone, own = (
+        decomposed(capsys, "runs/half", "--rounds", "4", "--draws", "none", "--on", on, "--out", on)[0]
+        for on in ("all", "cohort")
+    )
+    assert everyone["missing_share"] > 0.3
+    assert own["missing_share"] == 0
 
 
 def test_d_can_be_the_cohorts_own(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

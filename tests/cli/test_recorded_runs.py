@@ -27,6 +27,9 @@ def small():
     return dataclasses.replace(model_settings("mlp"), hidden=(8,)).build((64,), 10)
 """
 GIVEN = ["--model", "nets_elsewhere:small", "--data", "digits"]
+#: what would give intervals, of a run that can be replayed and of one that cannot
+REPLAYED = "; --draws local:8 has."
+CANNOT_REPLAY = ", and the run's training cannot be replayed for independent ones."
 SPLIT = ["--draws", "rounds:3", "--rounds", "last"]
 
 
@@ -100,9 +103,10 @@ def test_a_run_from_elsewhere_is_measured_like_ones_own(
     here: Path, capsys: pytest.CaptureFixture[str], words: list[str], place: str
 ) -> None:
     command, *options = words
-    own = told(capsys, command, "own/r", *options, "--out", "a")
-    assert told(capsys, command, f"{place}/r", *options, *GIVEN, "--out", "b") == own
-    assert "elsewhere" not in json.dumps(own)
+    own = json.dumps(told(capsys, command, "own/r", *options, "--out", "a"))
+    own = own.replace(REPLAYED, CANNOT_REPLAY)
+    assert json.dumps(told(capsys, command, f"{place}/r", *options, *GIVEN, "--out", "b")) == own
+    assert "elsewhere" not in own
 
 
 def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +116,20 @@ def test_without_a_partition_the_bias_is_whole(here: Path, capsys: pytest.Captur
     for name in ("bias", "variance", "covariance", "locality"):  # summed in another order
         assert bare[name] == pytest.approx(own[name], rel=1e-12, abs=1e-15)
     assert "missing_share" not in bare
+
+
+def test_what_would_decide_a_claim_can_be_had_of_a_recorded_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Round 1 was recorded, but no round before it; nothing can be replayed, and draws from rounds are dependent."""
+    statements = told(capsys, "explain", "elsewhere/r", *GIVEN, "--draws", "rounds:2", "--out", "a")["statements"]
+    decide = {one["claim"]: one["decide"] for one in statements}
+    assert decide["greatest-part/early"] == (
+        "Round 1 has too few rounds of the cohort before it: --draws rounds:2 needs 1."
+    )
+    assert decide["variance-and-clients"] == (f"Dependent draws have no intervals{CANNOT_REPLAY}")
+    assert not any("local:" in said for said in decide.values())
+    statements = told(capsys, "explain", "own/r", "--draws", "rounds:2", "--out", "b")["statements"]
+    (said,) = (one["decide"] for one in statements if one["claim"] == "variance-and-clients")
+    assert said == f"Dependent draws have no intervals{REPLAYED}"
 
 
 @pytest.mark.parametrize("command", ["decompose", "explain"])

@@ -575,6 +575,10 @@ def test_the_variance_of_an_average_is_that_of_its_subsets():
     assert single.value == pytest.approx(v.mean())
     assert single.half == pytest.approx(t.ppf(0.975, 3) * v.std(ddof=1) / 2)
     assert variance_of(replace(one, independent=False), 4).value == pytest.approx(p**2 @ plugin)
+    # a client of weight 0 is in no average, however it varies
+    left_out = clients_of(np.array([0.5, 0.0, 0.5, 0.0]), np.array([1.0, nan, 3.0, 100.0]))
+    assert variance_of(left_out, 1).value == pytest.approx(4 / 3 * 2)
+    assert variance_of(left_out, 2).value == pytest.approx(4 / 3)
     # one client with nearly all the weight and all the variance: more clients do not lower it
     heavy = clients_of(np.array([0.97, 0.01, 0.01, 0.01]), np.array([1.0, 0, 0, 0]))
     assert variance_of(heavy, 4).value > variance_of(heavy, 1).value
@@ -624,11 +628,14 @@ def test_models_are_compared_sample_by_sample():
         gaps = first - second
         assert getattr(other, of) == pytest.approx(second.mean(), rel=1e-5)
         assert getattr(other, f"{of}_gap") == pytest.approx(gaps.mean(), rel=1e-4)
-        assert getattr(other, f"{of}_stderr") == pytest.approx(gaps.std() / np.sqrt(700), rel=1e-4)
+        assert getattr(other, f"{of}_stderr") == pytest.approx(gaps.std(ddof=1) / np.sqrt(700), rel=1e-4)
     assert (same.loss_gap, same.loss_stderr, same.error_gap, same.error_stderr) == (0, 0, 0, 0)
     assert lost.error == 1.0, "NaN is a wrong answer"
     assert np.isnan(lost.loss)
     assert ModelComparison.from_json(json.loads(json.dumps(found.to_json()))).others[0] == other
+    single = Samples(x[:1], y[:1], 4, "toy", "test", np.arange(1))
+    (other,) = compare_models(module, single, models[0], {"other": models[1]}, name="average", number=7).others
+    assert np.isnan(other.loss_stderr), "one sample has none"
     wrong = Weights(Layout.of(torch.nn.Linear(3, 5)), np.zeros(20, np.float32), {})
     with pytest.raises(FedscopeError, match="other of round 7 does not fit the module: "):
         compare_models(module, samples, models[0], {"other": wrong}, name="average", number=7)
@@ -1223,6 +1230,45 @@ def test_rounds_without_their_clients_are_no_remedy(kept: tuple[int, ...], said:
     judged = greatest_part(evidence, "middle")
     assert judged is not None
     assert judged.decide == said
+
+
+def test_rounds_with_too_few_before_them_for_their_draws_are_said_to_be_that() -> None:
+    """Their clients were recorded."""
+    run = made(independent=False, draws="rounds:4")
+    for undrawn, said in (
+        (
+            (1, 2, 3),
+            "Rounds 2 and 3 have too few rounds of the cohort before them: --draws rounds:4 needs 3.",
+        ),
+        ((1, 2), "Round 2 has too few rounds of the cohort before it: --draws rounds:4 needs 3."),
+    ):
+        evidence = Evidence(run, [Phase("middle", 2, 3, ())], kept=(20,), undrawn=undrawn)
+        judged = greatest_part(evidence, "middle")
+        assert judged is not None
+        assert judged.decide == said
+    few = replace(run, rounds=run.rounds[3:])
+    told = {"lengths": {"ima": 60}, "early": 5, "draws": "rounds:4"}
+    found = explained(few, kept={"ima": [*range(4, 61)]}, undrawn={"ima": [1, 2, 3]}, **told)
+    assert found.of("bias-and-error/early").decide == (
+        "5 rounds are needed here; rounds 1, 2 and 3 have too few rounds of the cohort before them: --draws rounds:4 "
+        "needs 3."
+    )
+    found = explained(few, kept={"ima": [4, 60]}, undrawn={"ima": [1, 2]}, **told)
+    decide = found.of("bias-and-error/early").decide
+    assert decide == "A run that keeps more rounds' clients would decide it; 5 rounds are needed here."
+
+
+def test_no_replays_are_offered_of_a_run_that_cannot_be_replayed() -> None:
+    both = made("fma", independent=False, draws="rounds:4"), made(independent=False, draws="rounds:4")
+    replayed, recorded = (explained(*both, draws="rounds:4", unreplayed=names) for names in ((), {"fma", "ima"}))
+    said = {one.decide for one in replayed.statements if "Dependent draws" in one.decide}
+    assert said == {"Dependent draws have no intervals; --draws local:8 has."}
+    said = {one.decide for one in recorded.statements if "Dependent draws" in one.decide}
+    assert said == {
+        "Dependent draws have no intervals, and the run's training cannot be replayed for independent ones."
+    }
+    assert not any("local:" in one.decide for one in recorded.statements)
+    assert len(recorded.statements) == len(replayed.statements)
 
 
 def test_a_longer_run_is_no_remedy_where_clients_were_not_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import warnings
 from dataclasses import replace
 from itertools import combinations
@@ -196,7 +197,10 @@ def test_sizes_begin_with_one_and_two_and_end_with_all(count: int) -> None:
         ({"sizes": (6,)}, r"no subset of 6 of 5 clients; give sizes from 1 to 5"),
         ({"subsets": 0}, r"0 subsets of a size have no mean; give 1 or more"),
         ({"shares": np.ones(4)}, r"there are 5 clients, but 4 shares; give each client one"),
-        ({"shares": np.array([1, 2, 0, 4, 5])}, r"client 2 of the cohort has the share 0 in its averages"),
+        (
+            {"shares": np.array([1, 2, 0, 4, 5])},
+            r"client 2 of the cohort has the share 0 in its averages, so .* none; give each client a positive one$",
+        ),
         ({"shares": np.array([1, 2, np.nan, 4, 5])}, r"client 2 of the cohort has the share nan"),
         ({"module": Table(30, 4)}, r"the module returns outputs of shape \[1, 4\]"),
         ({"module": torch.nn.Linear(1, 3)}, r"the clients do not fit the module: "),
@@ -379,8 +383,13 @@ def test_a_share_that_no_average_can_have_is_told_with_the_client_s_id(tmp_path:
     record = RoundRecord(1, clients.row(0), clients, clients.row(0), None, *[ids] * 4, np.array([0.5, 0.5, 0, 0, 0]))
     write_round(tmp_path / "00001.h5", record)
     round_ = Round(tmp_path / "00001.h5", clients.layout, "runs/toy")
-    with pytest.raises(FedscopeError, match=r"^client 11 of the cohort has the share 0 in its averages"):
+    said = (
+        "client 11 of the cohort has the share 0 in its averages, so a subset of it alone has none; weigh the round's "
+        "clients equally (--weights uniform)"
+    )
+    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
         shares_of(round_, "recorded")
+    assert shares_of(round_, "uniform").tolist() == [1] * 5
 
 
 @pytest.mark.parametrize("own", [{}, {"weights": {0: 10, 1: 20, 2: 270}}, {"weights": {0: 1, 1: 1, 2: 1}}])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedscope.landscape import Basin, Plane, PlaneModel, basin_of
@@ -169,6 +170,86 @@ def test_a_minimum_of_zero_is_not_rounded_below_it() -> None:
         assert found is not None
         assert 0 <= found.loss < 1e-12
         assert (found.a, found.b) == pytest.approx((x, 0.47), abs=1e-9)
+
+
+SURFACES: dict[str, Callable[[Any, Any], Any]] = {
+    # smooth, not quadratic, least at (0, 0), where they are 0
+    "exponential": lambda u, v: np.exp(u) - u + np.cosh(v) - 2,
+    "a well": lambda u, v: 1 - np.exp(-(u * u + v * v) / 2),
+    "steep walls": lambda u, v: np.log(np.cosh(u)) + np.exp(v) - v - 1,
+    "hyperboloid": lambda u, v: np.sqrt(1 + u * u + v * v) - 1,
+    "a bent valley": lambda u, v: (v - u * u / 2) ** 2 + u * u / 4,
+}
+
+
+@given(
+    surface=st.sampled_from(sorted(SURFACES)),
+    grid=st.sampled_from([5, 9, 11, 15, 21, 51]),
+    steep=st.floats(0.3, 6),
+    narrow=st.floats(0.3, 1),
+    angle=st.floats(0, 3.1),
+    x=st.floats(-1, 1),
+    y=st.floats(-1, 1),
+    least=st.floats(0, 2),
+)
+@example("exponential", 5, 3.0, 1.0, 0.0, 0.55, 0.0, 0.2)  # along its axes three points a way lie on any parabola
+@example("exponential", 9, 5.0, 0.5, 0.7, 0.3, 0.2, 0.2)
+def test_what_a_parabola_claims_is_so_at_the_place(
+    surface: str, grid: int, steep: float, narrow: float, angle: float, x: float, y: float, least: float
+) -> None:
+    """The loss there, and the place: closed forms, from coarse grids to fine ones. Elsewhere the claim is a point."""
+
+    def loss(a: Any, b: Any) -> Any:
+        p, q, c, s = a - x, b - y, np.cos(angle), np.sin(angle)
+        return least + SURFACES[surface](steep * (c * p + s * q), steep * narrow * (c * q - s * p))
+
+    a = np.linspace(-2, 2, grid)
+    models = tuple(replace(model, loss=100.0) for model in plane_of((0, 0), RING).models)
+    plane = replace(plane_of((0, 0), RING), a=a, b=a, loss=loss(a[None, :], a[:, None]), models=models)
+    found = basin_of(plane)
+    assert found is not None
+    if found.step:
+        assert found.loss == plane.loss.min()
+        return
+    added = plane.loss.min() - found.loss
+    assert -2 * added - 1e-9 < loss(found.a, found.b) - found.loss < added + 1e-9
+    assert np.hypot(found.a - x, found.b - y) < 0.25 * (a[1] - a[0]) + 1e-4
+
+
+def test_a_parabola_that_points_farther_away_deny_is_not_taken() -> None:
+    """Along its axes a surface passes through three points of any parabola: e^a - a and e^b - b in steps of 2."""
+    ends = np.linspace(-3.5, 4.5, 5)
+    own = np.exp(ends) - ends
+    plane = replace(plane_of((0.25, -0.1), RING), a=ends, b=ends, loss=own[:, None] + own[None, :])
+    plane = replace(plane, models=tuple(replace(model, loss=1000.0) for model in plane.models))
+    found = basin_of(plane)
+    assert found is not None
+    assert (found.a, found.b, found.loss) == (0.5, 0.5, plane.loss.min())
+    assert found.step == 2.0
+    # with the three points a way alone nothing can be said
+    three = replace(plane, a=ends[1:4], b=ends[1:4], loss=plane.loss[1:4, 1:4])
+    found = basin_of(three)
+    assert found is not None
+    assert found.step == 2.0
+    # nor where those farther away are not finite
+    plane.loss[[0, 4]] = np.nan
+    found = basin_of(plane)
+    assert found is not None
+    assert found.step == 2.0
+
+
+def test_no_parabola_is_laid_through_interpolated_points() -> None:
+    plane = plane_of((0.25, -0.1), RING)
+    computed = np.ones(plane.loss.shape, dtype=bool)
+    computed[0, 0] = False
+    taken = basin_of(replace(plane, computed=computed))
+    assert taken is not None
+    assert taken.step == 0
+    row, column = np.unravel_index(int(np.argmin(plane.loss)), plane.loss.shape)
+    computed[row + 1, column] = False
+    found = basin_of(replace(plane, computed=computed))
+    assert found is not None
+    assert (found.a, found.b, found.step) == (plane.a[column], plane.b[row], 0.5)
 
 
 @pytest.mark.parametrize("policy", ["none", "interpolate", "keep", "re-estimate"])
