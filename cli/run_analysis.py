@@ -82,6 +82,13 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     tell(result, written, output)
 
 
+def width_of(output: Output) -> float:
+    """Return the width that a figure will have, in inches."""
+    from ..plotting.style import COLUMN, current
+
+    return output.width or current().width or COLUMN
+
+
 def with_labels(result: A, output: Output) -> A:
     """Return a result as ``--label`` calls its runs and models; its files keep the names, for labels are how they are
     shown.
