@@ -457,7 +457,7 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="NAME",
             help="What a run or model is called in figures and sentences, in their order, or OLD=NEW; repeatable.",
         ),
-        click.option("--redraw", is_flag=True, help="Draw the stored result again without computing anything."),
+        click.option("--redraw", is_flag=True, help="Draw an existing result again without computing anything."),
     ]
     return _pack(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
 

@@ -35,3 +35,22 @@ def test_one_label_of_a_rounds_aligned_clients_is_the_runs(capsys: pytest.Captur
     ]
     named.save("n")
     assert fedscope.load("n").list_names() == named.list_names()
+
+
+@pytest.mark.parametrize(
+    ("words", "plain", "named"),
+    [
+        ("plane runs/fma --grid 5", "the one of the 8 clients with", "the one of the 8 clients of AA with"),
+        ("plane runs/fma --rounds 1,2 --grid 5", "the one of the three with", "the one of the three of AA with"),
+        ("line runs/fma@2 --clients --points 3", "28 pairs of clients: loss", "28 pairs of clients of AA: loss"),
+        ("data runs/fma", "digits, shards:2: 8 clients", "digits, shards:2 of AA: 8 clients"),
+    ],
+)
+def test_a_label_stands_where_else_no_run_is_named(
+    capsys: pytest.CaptureFixture[str], words: str, plain: str, named: str
+) -> None:
+    made = said(capsys, *words.split(), "--out", "m")
+    again = said(capsys, *words.split(), "--out", "m", "--label", "AA")
+    assert plain in made
+    assert named in again
+    assert again.replace(" of AA", "") == made
