@@ -22,6 +22,7 @@ from ..results.labels import labels_of
 from .options import Formats, InFolder, Output, base_of
 from .printing import say, say_json, say_lines
 from .progress import progress
+from .redraw import refuse_another
 from .settings_diff import differences
 from .streams import say_if_unprinted
 
@@ -81,6 +82,13 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     tell(result, written, output)
 
 
+def width_of(output: Output) -> float:
+    """Return the width that a figure will have, in inches."""
+    from ..plotting.style import COLUMN, current
+
+    return output.width or current().width or COLUMN
+
+
 def with_labels(result: A, output: Output) -> A:
     """Return a result as ``--label`` calls its runs and models; its files keep the names, for labels are how they are
     shown.
@@ -124,8 +132,8 @@ def obtain(
         again: gets the files that already held it, for :func:`say_again` after the drawing.
 
     Raises:
-        FedscopeError: ``--redraw`` without a result; another result, or a foreign file, in the way; another command
-            that is writing it; labels that cannot fit.
+        FedscopeError: ``--redraw`` without a result, or of another one than is named; another result, or a foreign
+            file, in the way; another command that is writing it; labels that cannot fit.
     """
     if question.note:
         say(f"fedscope: {question.note}", err=True)
@@ -147,6 +155,7 @@ def obtain(
     if blocks is not None and not output.redraw:
         _have_measured(question, base, mains, output, blocks)
     results: list[Any] = []
+    stored: list[tuple[Path, Mapping[str, Any]]] = []
     replaced = any(main.exists() for own in mains for main in own)
     for number, (part, own) in enumerate(zip(question.parts, mains, strict=True)):
         kept = _find_results(part, own, output, results, again=again)
@@ -167,7 +176,12 @@ def obtain(
                     if replaced:
                         remove_drawings([f"{base}{end}" for end in question.drawn], output.formats)
         part.release()
+        if part.read_back is None:  # else it is of the results before it
+            stored += zip(own, (one.attrs for one in kept), strict=True)
         results += map(make_visible, kept)
+    if output.redraw:
+        with readable(mains[0][0]):
+            refuse_another(stored)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
     return question.join(results)

@@ -150,6 +150,17 @@ def _difference(key: str, kept: Any, asked: Any) -> str:
     return f"{shown} {there} (not {here})" if there and here and there != here else f"another {shown}"
 
 
+def option_differs(param: click.Parameter, kept: Any, asked: Any) -> str:
+    """``--grid 21 (not 51)``, of an option of the command.
+
+    Args:
+        kept, asked: its values in a stored result and as it was typed.
+    """
+    shown = max(param.opts, key=len)
+    there, here = _text(kept), _text(list(asked) if isinstance(asked, tuple) else asked)
+    return f"{shown} {there} (not {here})" if there and here and there != here else f"another {shown}"
+
+
 def _run(kept: Any, asked: Any) -> str:
     """Another run, or the same one in another state."""
     there, here = ([one] if isinstance(one, dict) else list(one or []) for one in (kept, asked))

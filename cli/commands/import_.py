@@ -169,8 +169,10 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
     from ...landscape import Plane
     from ...landscape.interchange.import_models import import_surface
     from ...landscape.planes.drawing.color_scales import SurfaceColours
-    from ..run_analysis import answer
+    from ..run_analysis import answer, width_of
 
+    colours = SurfaceColours(**drawing)
+    colours.refuse_unused(width_of(output))
     question = import_surface.prepare(Path(file), split=split)
     target = Path(f"{base_of(output.out, question.folder / question.name)}.nc")
     if output.redraw and target.exists() and Plane.load(target).span != "surface":
@@ -178,7 +180,7 @@ def _surface(file: str, split: str | None, output: Output, drawing: dict[str, An
             f"{target} holds no imported surface but a plane that fedscope has computed; draw it again with the "
             "command that made it, or give another --out"
         )
-    answer(question, output, **vars(SurfaceColours(**drawing)))
+    answer(question, output, **vars(colours))
 
 
 def _models(files: tuple[str, ...], output: Output, models: dict[str, Any]) -> None:

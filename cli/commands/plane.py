@@ -144,7 +144,7 @@ def command(
     """
     from ...checkpoints import FedscopeError
     from ...landscape.planes.analysis import plane
-    from ..run_analysis import answer
+    from ..run_analysis import answer, width_of
 
     question = plane.prepare(models, **settings, **measured_settings(source))  # --data-of has a split of its own
     if block is not None:  # in a job of its own
@@ -157,6 +157,8 @@ def command(
         drawing = {**drawing, "scale": scale}
     elif scale != "figure":
         raise FedscopeError(f"--scale {scale} needs several planes, and this figure has one; leave it out")
+    else:
+        colours.refuse_unused(width_of(output))
     answer(question, output, _blocks(jobs, blocks, source, adaptive=settings["adaptive"]), **drawing)
 
 

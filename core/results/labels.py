@@ -305,6 +305,16 @@ def name_of_run(said: Any) -> str:
     return str(said.get(LABEL) or PurePath(str(said["path"])).name)
 
 
+def of_labelled(attrs: Mapping[str, Any]) -> str:
+    """Name the runs of a provenance that were given a label, for sentences that name no run else; "" where none was.
+
+    >>> of_labelled({"run": [{"path": "runs/fma", "label": "FedAvg"}]}), of_labelled({"run": [{"path": "runs/fma"}]})
+    (' of FedAvg', '')
+    """
+    labels = [name_of_run(one) for one in _about_runs(attrs) if LABEL in one]
+    return f" of {list_few(labels)}" if labels else ""
+
+
 def runs_named(attrs: Mapping[str, Any]) -> frozenset[str]:
     """What the runs of a provenance may be called: each by its path, its label or a folder that no other one has; none
     where models of files or of memory are in it, too, which have names of their own.

@@ -12,6 +12,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
+from ...results.labels import of_labelled
 from ...results.tables import write_csv
 
 COLUMNS = ("client", "domain", "class", "samples", "test_samples")
@@ -75,10 +76,11 @@ class ClientData(ArrayResult):
 
     @property
     def title(self) -> str:
-        """The data's name, not where they lay, and the partition."""
+        """The data's name, not where they lay, and the partition; of a run that was given a label this, too."""
         kind, colon, place = str(self.attrs.get("data", "data")).partition(":")
         name = Path(place).stem if colon else kind
-        return f"{name}, {self.attrs['partition']}" if "partition" in self.attrs else name
+        made = f"{name}, {self.attrs['partition']}" if "partition" in self.attrs else name
+        return f"{made}{of_labelled(self.attrs)}"
 
     def arrays(self) -> tuple[dict[str, Variable], dict[str, Variable]]:
         """Dimensions ``client``, ``class``; of the samples ``shown_client``, ``sample``, ``channel``, ``y``, ``x``."""

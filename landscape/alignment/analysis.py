@@ -109,10 +109,10 @@ def align(
             attrs = {**attrs, "aligned": 0 if cohorts else len(given), "stopped": list(aligner.specification.stopped)}
             rows, averages, made = [], [], {}
             with work.progress("align") as report:
-                for done, (word, members) in enumerate(parts):
+                for done, (_, members) in enumerate(parts):
                     own = load_into_same(first, members) if done else first.models
                     weights = [model.weights for model in own]
-                    labels = [f"{word}/{m.address.rpartition('/')[2]}" if word else m.label for m in own]
+                    labels = [m.label for m in own]
                     aligned, moved = aligner.align(weights, labels, by, to)
                     rows += moved
                     report(done + 1, len(parts))

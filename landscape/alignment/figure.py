@@ -46,7 +46,8 @@ def draw(result: Alignment, width: float = 3.5, title: str | None = None) -> Fig
 
 def _remark(result: Alignment) -> str:
     models = len({row.model for row in result.moved})
-    parts = [f"{models} model{'s' if models > 1 else ''} matched by {result.attrs.get('by', 'weights')}"]
+    of = f" of {result.of_run}" if result.of_run else ""
+    parts = [f"{models} model{'s' if models > 1 else ''}{of} matched by {result.attrs.get('by', 'weights')}"]
     for row in result.averages:
         if row.barrier is not None:
             parts.append(f"{row.model}: loss {row.loss:.3g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from math import isfinite
@@ -13,7 +14,7 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.models.stored_models import RenamedModels, StoredModels
 from ...results import Serializable, Table, TableResult, columns_of
-from ...results.labels import names_in
+from ...results.labels import name_of_run, names_in
 from ...results.tables import add_suffix
 
 
@@ -22,7 +23,7 @@ class MovedRow(Serializable):
     """Units of one layer of one model.
 
     Attributes:
-        model: its label; of a run's client ``ROUND/client-K``.
+        model: its label, ``ima@40/client-3``; files and ``--json`` call a run's client ``ROUND/client-K``.
         layer: the parameter after which the group of units is called.
         units: how many there are; moved: how many of them another place would suit better.
     """
@@ -78,7 +79,18 @@ class Alignment(TableResult):
 
     def rows(self) -> list[Any]:
         """BASE.moved.csv, a row a model and layer; BASE.averages.csv, a row a model or mean."""
-        return [[astuple(row) for row in self.moved], [astuple(row) for row in self.averages]]
+        return [[astuple(row) for row in self._kept()], [astuple(row) for row in self.averages]]
+
+    @property
+    def of_run(self) -> str:
+        """The run whose rounds' clients were aligned; "" of given models."""
+        said = self.attrs.get("run")
+        return name_of_run(said[0]) if self.attrs.get("rounds") and isinstance(said, list) and said else ""
+
+    def _kept(self) -> list[MovedRow]:
+        """Rows of moved units as files have them, a run's clients without it."""
+        before = f"{self.of_run}@" if self.of_run else ""
+        return [replace(row, model=row.model.removeprefix(before)) for row in self.moved]
 
     def head(self) -> dict[str, Any]:
         """Return nothing: the provenance says it all."""
@@ -88,7 +100,10 @@ class Alignment(TableResult):
     def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
         """Build the result from what :meth:`rows` gave, without the models."""
         moved, averages = tables
-        return cls(tuple(MovedRow(**row) for row in moved), tuple(AverageRow(**row) for row in averages), head["attrs"])
+        made = cls(tuple(MovedRow(**row) for row in moved), tuple(AverageRow(**row) for row in averages), head["attrs"])
+        if not (run := made.of_run):
+            return made
+        return replace(made, moved=tuple(_called_by(run, row) for row in made.moved))
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the models, BASE.0.safetensors, BASE.1.safetensors, ... and BASE.repaired.safetensors, and the tables;
@@ -119,11 +134,6 @@ class Alignment(TableResult):
         labels.append(label_of_repaired(labels))
         return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
 
-    @classmethod
-    def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
-        """None are known: the models of a round are named by it, without their run."""
-        return frozenset()
-
     def list_names(self) -> tuple[str, ...]:
         """List the models that were given, in their order: the first is the one that stays, which no row of moved
         units names."""
@@ -153,7 +163,8 @@ class Alignment(TableResult):
         shares = self.shares()
         most = max(shares, key=lambda layer: shares[layer])
         models = list(dict.fromkeys(row.model for row in self.moved))
-        who = f"{len(models)} models" if len(models) > 1 else models[0]
+        of = f" of {self.of_run}" if self.of_run else ""
+        who = f"{len(models)} models{of}" if len(models) > 1 else models[0]
         begin = f"{100 * moved / units:.3g} % of {units:,} units of {who} move"
         if moved:
             begin += f", most in {most} ({100 * shares[most]:.3g} %)"
@@ -189,7 +200,12 @@ class Alignment(TableResult):
 
     def findings(self) -> dict[str, Any]:
         """Return the tables."""
-        return {"moved": [vars(row) for row in self.moved], "averages": [vars(row) for row in self.averages]}
+        return {"moved": [vars(row) for row in self._kept()], "averages": [vars(row) for row in self.averages]}
+
+
+def _called_by(run: str, row: MovedRow) -> MovedRow:
+    """A row of a run's client by the name that the client has everywhere; one with a label of its own as it is."""
+    return replace(row, model=f"{run}@{row.model}") if re.match(r"[0-9]+/", row.model) else row
 
 
 def model_suffixes(count: int) -> tuple[str, ...]:

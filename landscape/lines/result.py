@@ -18,6 +18,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.style import describe_alignment, describe_statistics
 from ...results import ArrayResult, along
 from ...results.arrays import Variable
+from ...results.labels import of_labelled
 from ..planes.summary import align_findings, precision_words
 from .barriers import height_words
 from .betas import coverage_findings, coverage_words, measured_parts
@@ -143,10 +144,10 @@ class Connectivity(Line):
     def _between(self) -> str:
         labels, barriers, middles = connectivity(self)
         names = [label.rpartition("client-")[2] for label in labels]
-        upper = np.triu_indices(len(names), 1)
+        upper, of = np.triu_indices(len(names), 1), of_labelled(self.attrs)
         between = middles[upper]
         if not np.isfinite(between).all():
-            return f"{int((~np.isfinite(between)).sum())} of {len(between)} pairs have losses that are not finite"
+            return f"{int((~np.isfinite(between)).sum())} of {len(between)} pairs{of} have losses that are not finite"
 
         def words(values: np.ndarray, k: int) -> str:
             i, j = upper[0][k], upper[1][k]
@@ -161,8 +162,8 @@ class Connectivity(Line):
         if unknown:
             barrier = f"of {unknown} the barrier is unknown, because losses are not finite; {barrier}"
         return (
-            f"{len(between)} pairs of clients: loss of the mean of two less their mean loss {between.mean():.3g} on "
-            f"average, {words(middles, int(between.argmin()))} to {words(middles, int(between.argmax()))}; {barrier}"
+            f"{len(between)} pairs of clients{of}: loss of the mean of two less their mean loss {between.mean():.3g} "
+            f"on average, {words(middles, int(between.argmin()))} to {words(middles, int(between.argmax()))}; {barrier}"
         )
 
 

@@ -11,7 +11,7 @@ from ...plotting.drawing import axes_given, drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import CHARACTER, literal, paper_style, shorten_label
 from .basins import basin_of
-from .drawing.color_scales import BAR_LABEL, SHARED, Scale, SurfaceColours, bar_room, scale_of
+from .drawing.color_scales import BAR_LABEL, SHARED, TWO_PANELS, Scale, SurfaceColours, bar_room, scale_of
 from .drawing.fill import (
     DISTANCE,
     axis_labels,
@@ -86,7 +86,11 @@ def draw_plane(
 ) -> Figure:
     """Draw one plane: the loss (from 6 inches on with the error next to it) above a table of its models."""
     with paper_style(width):
-        names = quantities([plane]) if (width >= 6 and axes_given() != 1) or axes_given() > 1 else ["loss"]
+        names = quantities([plane])
+        wide_enough = (width >= TWO_PANELS and axes_given() != 1) or axes_given() > 1
+        if colours is not None:
+            colours.refuse_unused(TWO_PANELS if wide_enough else 0, has_error="error" in names)
+        names = names if wide_enough else ["loss"]
         cell = width / len(names) if len(names) > 1 else min(width, WIDEST)
         scales = {name: scale_of([plane], name, colours) for name in names}
         margin = tick_room([plane], 2.0)
@@ -185,6 +189,8 @@ def _draw_panels(
     names: Any = [titles] if one_row else titles
     everything = [plane for row in grid for plane in row]
     quantity = quantities(everything)
+    if colours is not None:
+        colours.refuse_unused(TWO_PANELS, has_error="error" in quantity)
     scales = _scales(grid, quantity, colours, scale)
     every = [own for row in scales for one in row for own in one.values()]
     with paper_style(width):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...plotting.style import describe_alignment, describe_statistics
+from ...results.labels import of_labelled
 from .basins import basin_of
 from .point_counts import budget
 
@@ -72,6 +73,7 @@ def _models_words(plane: Plane) -> list[str]:
     if mean is not None:
         best = min(anchors, key=lambda m: (np.isnan(m.loss), m.loss))
         who = "three" if plane.span == "models" else f"{len(anchors)} clients"
+        who += of_labelled(plane.attrs)
         return [
             f"the mean has loss {mean.loss:.3g}{_error(' and error {}', mean)}, "
             f"the one of the {who} with the lowest loss {best.loss:.3g}{_error(' and {}', best)}"

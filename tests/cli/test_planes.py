@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from strange_places import LINK, put, untouched
 import fedscope
 from fedscope import Plane, Planes, Run
 from fedscope.analysis.execution import Execution
-from fedscope.checkpoints import FedscopeWarning
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.cli.main import run
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.landscape.planes.drawing.preview import Preview
@@ -474,6 +475,11 @@ def test_how_surfaces_are_coloured_is_judged_before_anything_is_computed(
             [*three, "--scale", "panel"],
             "--scale panel needs several planes, and this figure has one; leave it out",
         ),
+        (
+            [*three, "--error-limits", "0", "20"],
+            "--error-limits 0 20 needs the error's surface, and a figure of one plane shows it from 6 inches on; leave "
+            "it out, or give --width 6",
+        ),
     ):
         assert run(["plane", *words, *GRID, "--out", "x"]) == 2
         assert capsys.readouterr().err.strip() == f"fedscope: {said}"
@@ -496,3 +502,28 @@ def test_colours_change_the_figure_and_no_number(here: Path, capsys: pytest.Capt
     assert {**linear, "files": 0} == {**before, "files": 0}
     assert all("(nats),\\u003cbr\\u003elinear" in page.read_text(encoding="utf-8") for page in pages), "heights, too"
     assert all(path.read_bytes() == kept[path.name] for path in here.glob("x*.nc"))
+
+
+@pytest.mark.same_elsewhere
+def test_limits_of_an_error_that_is_not_drawn_are_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    three = [f"runs/ima@2/client-{k}" for k in Run.open("runs/ima").round(2).client_ids[:3]]
+    limits = ["--error-limits", "0", "20"]
+    assert run(["plane", *three, *GRID, "--out", "x", *limits, "--width", "6"]) == 0
+    plane = Plane.load("x")
+    needs = (
+        "error_limits=0 20 needs the error's surface, and a figure of one plane shows it from 6 inches on; leave it "
+    )
+    with pytest.raises(FedscopeError, match=f"^{re.escape(needs)}out, or give width=6$"):
+        plane.figure(error_limits=(0, 20))
+    plane.figure(width=6, error_limits=(0, 20))
+    none = replace(plane, error=np.full_like(plane.error, np.nan))
+    with pytest.raises(
+        FedscopeError, match=r"^error_limits=0 20 is about the error, and nothing here has one; leave it"
+    ):
+        none.figure(width=6, error_limits=(0, 20))
+    assert run(["export", "x.nc", "x.h5"]) == 0
+    capsys.readouterr()
+    assert run(["import", "x.h5", "--out", "s", *limits]) == 2
+    assert capsys.readouterr().err == f"fedscope: --{needs.replace('_', '-').replace('=', ' ')}out, or give --width 6\n"
+    assert not list(here.glob("s.*"))
+    assert run(["import", "x.h5", "--out", "s", *limits, "--width", "6"]) == 0

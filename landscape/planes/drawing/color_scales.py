@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SCALES = ("log", "linear")
 #: which panels of a figure share a colour scale: all, those of a row (a run, a set of samples), or none
 SHARED = ("figure", "row", "panel")
+#: inches from which on the figure of one plane shows the error beside the loss
+TWO_PANELS = 6
 #: inches that the label of a colour bar, of two lines, takes beside its numbers
 BAR_LABEL = 0.32
 #: the mean width of a letter of that label, in inches
@@ -72,6 +74,26 @@ class SurfaceColours:
             if self.cmap not in matplotlib.colormaps:
                 hint = nearest(self.cmap, list(matplotlib.colormaps)) or "; viridis, cividis and magma are three"
                 raise FedscopeError(f"--cmap {self.cmap} is no colour map of matplotlib{hint}")
+
+    def refuse_unused(self, width: float, *, has_error: bool = True) -> None:
+        """Refuse limits of an error whose surface a figure of one plane would not show.
+
+        Args:
+            width: of the figure, in inches.
+            has_error: whether the plane has one.
+
+        Raises:
+            FedscopeError: says from which width on it does, or that there is no error.
+        """
+        if self.error_limits is None or (width >= TWO_PANELS and has_error):
+            return
+        said = f"--error-limits {self.error_limits[0]:g} {self.error_limits[1]:g}"
+        if not has_error:
+            raise FedscopeError(f"{said} is about the error, and nothing here has one; leave it out")
+        raise FedscopeError(
+            f"{said} needs the error's surface, and a figure of one plane shows it from {TWO_PANELS} inches on; leave "
+            f"it out, or give --width {TWO_PANELS}"
+        )
 
     def limits(self, name: str) -> tuple[float, float] | None:
         """Return the limits of ``loss`` or ``error``."""

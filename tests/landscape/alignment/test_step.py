@@ -234,5 +234,5 @@ def test_the_share_of_a_rounds_units_that_would_move(tmp_path: Path) -> None:
         moved = {(row.model, row.layer): row.moved for row in found.moved}
         layers = sorted({layer for _, layer in moved})
         assert len(layers) == 2
-        assert [[moved[f"1/client-{k}", layer] for layer in layers] for k in range(3)] == [[0, 0], [3, 0], [0, 2]]
+        assert [[moved[f"run@1/client-{k}", layer] for layer in layers] for k in range(3)] == [[0, 0], [3, 0], [0, 2]]
         assert found.averages == ()
