@@ -32,6 +32,8 @@ FILES = (
 CODE = "code"
 #: what ``run.json`` is called while its run is replaced: it says whose the folder is if that ends halfway
 REPLACED = ".run.json.replaced.tmp"
+#: of a run.json, a clause
+LOST = "is not there, and the rounds are no run without it; restore it from a copy"
 #: how far below a linked folder runs are looked for: a link may lead to a whole disk
 LINKED_DEPTH = 2
 
@@ -239,17 +241,28 @@ def find_runs(folder: Path | str) -> list[Run]:
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:
-    """Find the folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged but that still hold rounds."""
+    """Find the folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged or lost but that still hold
+    rounds."""
     return sorted(_walk(Path(folder), _kept_files))
 
 
+def is_without_info(folder: Path) -> bool:
+    """Check whether a folder holds rounds of a run that has lost its ``run.json``."""
+    if (folder / "run.json").exists() or not visible_rounds(folder):
+        return False
+    return any((folder / name).exists() for name in (LOCK_NAME, *FILES))
+
+
 def _open(folder: Path) -> Run | None:
-    with suppress(FedscopeError):  # something else of that name, below which there may be runs
-        return Run.open(folder)
+    if (folder / "run.json").exists():
+        with suppress(FedscopeError):  # something else of that name, below which there may be runs
+            return Run.open(folder)
     return None
 
 
 def _kept_files(folder: Path) -> Path | None:
+    if not (folder / "run.json").exists():
+        return folder if is_without_info(folder) else None
     return folder if (folder / "rounds").is_dir() or _open(folder) is not None else None
 
 
@@ -280,7 +293,7 @@ def _below(
     if (about.st_dev, about.st_ino) in seen:
         return
     seen.add((about.st_dev, about.st_ino))
-    if any(entry.name == "run.json" for entry in entries) and (run := take(folder)) is not None:
+    if any(entry.name in ("run.json", "rounds") for entry in entries) and (run := take(folder)) is not None:
         yield run
         return
     for entry in entries:

@@ -57,7 +57,8 @@ def can_repeat_last(run: Run, config: Config) -> bool:
     window = average.window_size()
     try:
         round_ = run.round(before)
-        if "global" not in round_.models or check_round(round_).faults:
+        checked = check_round(round_)
+        if "global" not in round_.models or checked.faults or checked.checksums is None:
             return False
         for t in range(max(1, before - window + 1), before + 1) if window else ():
             memory.refuse_missing_row(t, mean=average.averages_first)
