@@ -19,7 +19,7 @@ from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.io.warn_user import warn_user
 from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
-from ..results.base import PARTS, ends_at, others_in, placed, says_others
+from ..results.base import ends_at, of_replaced, others_in, placed, says_others
 from ..results.labels import labels_of
 from .options import Formats, InFolder, Output, base_of
 from .printing import say, say_json, say_lines
@@ -180,22 +180,17 @@ def obtain(
 
 
 def _refuse_mixed(question: PreparedAnalysis[Any], base: Path, results: Sequence[Any]) -> None:
-    """Refuse to draw parts of several answers as one.
+    """Refuse to draw parts as one answer that are of a run and of another that has replaced it.
 
     Raises:
         FedscopeError: names their files.
     """
-    said: dict[tuple[str, ...], list[Path]] = {}
-    for main, end, result in zip(itertools.chain(*_mains(question, base)), question.ends, results, strict=True):
-        if end and PARTS in result.attrs:
-            said.setdefault((type(result).__name__, *result.attrs[PARTS]), []).append(main)
-    for kind in {kind for kind, *_ in said}:
-        groups = [files for (of, *_), files in said.items() if of == kind]
-        if len(groups) > 1:
-            raise FedscopeError(
-                f"{list_few(groups[0], 4)} {'are' if len(groups[0]) > 1 else 'is'} of another answer than "
-                f"{list_few(groups[1], 4)}, so they are not drawn together; leave out --redraw, and give --force"
-            )
+    mains = dict(zip(question.ends, itertools.chain(*_mains(question, base)), strict=True))
+    if replaced := of_replaced(dict(zip(question.ends, results, strict=True))):
+        raise FedscopeError(
+            f"{list_few([mains[end] for end in replaced], 4)} are of a run and of another that has replaced it, so "
+            "they are not drawn together; leave out --redraw, and give --force"
+        )
 
 
 def _place_parts(question: PreparedAnalysis[Any], base: Path, results: Sequence[Any]) -> None:

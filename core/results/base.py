@@ -448,20 +448,24 @@ def others_in(base: Path | str, parts: Mapping[str, Result]) -> list[str]:
 
 def _doubled(parts: Mapping[str, Result]) -> list[str]:
     """Return the parts of older versions that cannot be one answer: in one place, or of a run that was replaced."""
+    seen: dict[Any, str] = {}
     found: list[str] = []
-    seen: dict[tuple[str, Any], tuple[str, Any]] = {}
+    for end, part in parts.items():
+        if "part" in part.attrs and (other := seen.setdefault(part.attrs["part"], end)) != end:
+            found += [other, end]
+    return list(dict.fromkeys([*found, *of_replaced(parts)]))
+
+
+def of_replaced(parts: Mapping[str, Result]) -> list[str]:
+    """Return the ends of parts that are of two runs in one folder, of which the one has replaced the other."""
+    seen: dict[str, tuple[str, Any]] = {}
+    found: list[str] = []
     for end, part in parts.items():
         runs = part.attrs.get("run")
-        told = [(("part", part.attrs["part"]), end)] if "part" in part.attrs else []
-        told += [
-            (("run", run["path"]), run["created"])
-            for run in (runs if isinstance(runs, list) else [runs])
-            if isinstance(run, dict) and {"path", "created"} <= run.keys()
-        ]
-        for what, value in told:
-            other, before = seen.setdefault(what, (end, value))
-            if before != value:
-                found += [other, end]
+        for run in runs if isinstance(runs, list) else [runs]:
+            if isinstance(run, dict) and {"path", "created"} <= run.keys():
+                other, created = seen.setdefault(run["path"], (end, run["created"]))
+                found += [] if created == run["created"] else [other, end]
     return list(dict.fromkeys(found))
 
 
