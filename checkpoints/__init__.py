@@ -48,6 +48,7 @@ from .runs.addresses import load_model as load_model
 from .runs.addresses import parse_address as parse_address
 from .runs.folders import find_run_folders as find_run_folders
 from .runs.folders import find_runs as find_runs
+from .runs.folders import is_without_info as is_without_info
 from .runs.folders import refuse_occupied as refuse_occupied
 from .runs.folders import size_of as size_of
 from .runs.partition import Partition as Partition

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.io.warn_user import warn_user
 from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
+from ..results.base import ends_at, of_replaced, others_in, placed, says_others
 from ..results.labels import labels_of
 from .options import Formats, InFolder, Output, base_of
 from .printing import say, say_json, say_lines
@@ -184,7 +186,53 @@ def obtain(
             refuse_another(stored)
     if blocks is not None and not output.redraw:
         blocks.forget(question, base)
+    if output.redraw:
+        _refuse_mixed(question, base, results)
+    else:
+        _place_parts(question, base, results)
     return question.join(results)
+
+
+def _refuse_mixed(question: PreparedAnalysis[Any], base: Path, results: Sequence[Any]) -> None:
+    """Refuse to draw parts as one answer that are of a run and of another that has replaced it.
+
+    Raises:
+        FedscopeError: names their files.
+    """
+    mains = dict(zip(question.ends, itertools.chain(*_mains(question, base)), strict=True))
+    if replaced := of_replaced(dict(zip(question.ends, results, strict=True))):
+        raise FedscopeError(
+            f"{list_few([mains[end] for end in replaced], 4)} are of a run and of another that has replaced it, so "
+            "they are not drawn together; leave out --redraw, and give --force"
+        )
+
+
+def _place_parts(question: PreparedAnalysis[Any], base: Path, results: Sequence[Any]) -> None:
+    """Have the parts that an earlier command computed say that they are of this answer, too; and name those of another
+    answer that lie under the base."""
+    steps = [(part, end) for part in question.parts for end in part.ends]
+    for place, ((part, end), result) in enumerate(zip(steps, results, strict=True)):
+        if part.read_back is None and says_others(result, end, part.together):
+            for path in part.kind.paths(f"{base}{end}"):
+                refuse_strange(path, _OWN, ELSEWHERE, replaced=True)
+            placed(result, place, end, part.together).save(f"{base}{end}")
+    for kind in {part.kind for part in question.parts if part.kind.collected}:
+        others = others_in(base, dict(_others(kind, base, question.ends)))
+        files = [kind.paths(f"{base}{end}")[-1] for end in others]
+        if files:
+            warn_user(
+                f"{list_few(files, 4)} {'are' if len(files) > 1 else 'is'} of another command with the same base, and "
+                f"left as {'they are' if len(files) > 1 else 'it is'}; fedscope.load leaves "
+                f"{'them' if len(files) > 1 else 'it'} out"
+            )
+
+
+def _others(kind: type[Result], base: Path, ends: Sequence[str]) -> Iterator[tuple[str, Result]]:
+    """Yield the parts of a kind that lie under a base beside those of a question, as far as they can be read."""
+    for end in ends_at(kind, base):
+        if end and end not in ends:
+            with suppress(FedscopeError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+                yield end, kind.load(f"{base}{end}")
 
 
 def remove_drawings(bases: Iterable[Path | str], keep: Sequence[str] = ()) -> None:

@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -81,7 +81,11 @@ def shorten_name(name: str) -> str:
     >>> len(shorten_name("a" * 250)), len(shorten_name("é" * 120).encode())
     (200, 200)
     """
-    return os.fsencode(name)[:200].decode("utf-8", "ignore")
+    whole = os.fsencode(name)
+    end = min(len(whole), 200)
+    while 0 < end < len(whole) and whole[end] & 0xC0 == 0x80:  # amid a letter of UTF-8
+        end -= 1
+    return os.fsdecode(whole[:end])  # as the file system's encoding has it, which may be ASCII
 
 
 def sync(path: Path) -> None:
@@ -97,10 +101,11 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def sweep_temporaries(folder: Path) -> None:
-    """Remove what interrupted writes left in a folder; the caller holds the run's lock."""
+def sweep_temporaries(folder: Path, keep: Collection[str] = ()) -> None:
+    """Remove what interrupted writes left in a folder, but for some names; the caller holds the run's lock."""
     for path in folder.glob(".*.tmp"):
-        path.unlink(missing_ok=True)
+        if path.name not in keep:
+            path.unlink(missing_ok=True)
 
 
 def disk_is_full(error: BaseException) -> bool:

@@ -14,14 +14,15 @@ import numpy as np
 
 from ..io.errors import FedscopeError, list_few, spans
 from ..models.adapters import alphas_of, checked_alpha
-from ..models.weights import BFLOAT16, to_bfloat16
+from ..models.weights import BFLOAT16, Weights, to_bfloat16
+from ..rounds.round import Round
 from ..runs.folders import refuse_occupied
 from ..runs.run import Run
 from .coerce_models import ModelTensors, numbers_of
 from .file_copies import FoundCopies
 from .file_samples import SampleCounts, counts_of
 from .inputs import named_base, named_data
-from .match_files import CheckpointFiles
+from .match_files import CheckpointFiles, RoundFiles
 from .read_files import FileReader, NamedArchitecture
 from .recorder import Recorder
 
@@ -50,7 +51,8 @@ def record_files(
 ) -> list[str]:
     """Record files as the rounds of a new run; two rounds of models are in memory at most.
 
-    What an import with the same files and names left when it was interrupted is gone on with: its rounds stay.
+    What an import with the same files and names left when it was interrupted is gone on with: its rounds stay, and
+    their files are read again, to compare them.
 
     A round without a start begins at the global model of the round before, if the files have that; one without a global
     model gets what ``served`` makes of its clients, by default their mean Σ p_k w_k, summed in float64 and rounded to
@@ -208,7 +210,6 @@ class _RoundReader:
     Attributes:
         files, reader: what is read, and by what.
         copies: what is remarkable of the files.
-        chained: whether a round depends on what was made of those before it, also where no file is read again.
     """
 
     def __init__(
@@ -221,12 +222,7 @@ class _RoundReader:
     ) -> None:
         self.files, self.reader, self._aligned, self._served = files, FileReader(architecture), aligned, served
         self.copies = FoundCopies(files)
-        self.chained = aligned is not None or served is not None
         self._done, self._total, self._progress = 0, sum(one.count for one in files.rounds), progress
-
-    def skip(self, number: int) -> None:
-        """Count the files of a round as read."""
-        self._done += self.files.rounds[number - 1].count
 
     def read(self, number: int, before: ModelTensors | None, out: Path, there: int) -> _RoundModels:
         """Read a round.
@@ -310,9 +306,6 @@ def _record_rounds(
     with ExitStack() as stack:
         recorder: _FileRecorder | None = None
         for number, n in enumerate(counts, start=1):
-            if 1 < number < there and not rounds.chained:
-                rounds.skip(number)
-                continue
             models = rounds.read(number, before, out, there)
             if torn is not None and number == 1:
                 _refuse_unsaid_scale(torn, rounds.reader.scale, alpha)
@@ -321,8 +314,8 @@ def _record_rounds(
                 recorder = recorder or stack.enter_context(open_recorder())
                 recorder._known.scale = rounds.reader.scale
                 _record_round(recorder, rounds.reader, models, end, n)
-            elif torn is not None and number == there:
-                _refuse_changed(torn, rounds.reader.in_order(end))
+            elif torn is not None:
+                _refuse_changed(torn.round(number), rounds.files.rounds[number - 1], models, end)
             before = end
             del models, end
     return there
@@ -392,8 +385,10 @@ def _refuse_another_import(
     ):
         if given != has:
             differs = differs or what
-    for number, n in zip(torn.rounds, counts, strict=False):
+    for number, n, given_files in zip(torn.rounds, counts, files.rounds, strict=False):
         round_ = torn.round(number)
+        if sorted(given_files.clients) != round_.client_ids.tolist():  # run.json names the first files alone
+            differs = differs or "files"
         own = None if n is None else [n[k] for k in sorted(n)]
         recorded = round_.client_samples.tolist() if round_.has("client_samples") else None
         if own != recorded:
@@ -422,24 +417,34 @@ def _another(torn: Run, differs: str) -> FedscopeError:
     )
 
 
-def _refuse_changed(torn: Run, end: ModelTensors) -> None:
-    """Refuse to go on where the files of the last round that is there are not those that were read.
+def _refuse_changed(recorded: Round, own: RoundFiles, models: _RoundModels, end: ModelTensors) -> None:
+    """Refuse to go on where the files of a round that is there are not those that were read. The recorded models are
+    read one by one.
+
+    Args:
+        end: its global model, which is made where no file has it.
 
     Raises:
-        FedscopeError: they make another model.
+        FedscopeError: a file holds another model; or from the same clients another global model is made.
     """
-    last = torn.round("last")
-    recorded = last.read("global").arrays()
-    made = {name: numbers_of(end.arrays[name], end.dtypes[name]) for name in end.arrays}
-    if any(not np.array_equal(made[name], values, equal_nan=True) for name, values in _float_entries(recorded).items()):
-        raise FedscopeError(
-            f"{last.label} is not what its files hold now, so they have changed since the import was interrupted; give "
-            "--force to import them anew, or another --out"
-        )
+    remedy = "since the import was interrupted; give --force to import them anew, or another --out"
+    compared: list[tuple[str, Path | None, ModelTensors | None, Callable[[], Weights]]] = [
+        ("start", own.start, models.start, partial(recorded.read, "start")),
+        *((f"client-{k}", path, models.clients[k], partial(recorded.client, k)) for k, path in own.clients.items()),
+        ("global", own.global_, models.global_, partial(recorded.read, "global")),
+    ]
+    for what, path, model, read in compared:
+        if path is not None and model is not None and not _is_same(model, read()):
+            raise FedscopeError(
+                f"{recorded.label}/{what} is not what {path} holds now, so the files have changed {remedy}"
+            )
+    if own.global_ is None and not _is_same(end, recorded.read("global")):
+        raise FedscopeError(f"{recorded.label} is not what its files hold now, so they have changed {remedy}")
 
 
-def _float_entries(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: values for name, values in arrays.items() if values.dtype.kind == "f"}
+def _is_same(model: ModelTensors, recorded: Weights) -> bool:
+    made = model.numbers()
+    return all(np.array_equal(made[name], values, equal_nan=True) for name, values in recorded.arrays().items())
 
 
 class _FileRecorder(Recorder):

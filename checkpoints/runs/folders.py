@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..io.atomic import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
-from ..io.errors import FedscopeError
+from ..io.errors import FedscopeError, list_few
 from ..io.safe_write import refuse_linked
 from ..io.shell_words import command_line
 from ..io.untrusted import lost_link, read_json
@@ -30,6 +30,10 @@ FILES = (
 )
 #: the folder of the sources of code that is not fedscope's, as texts
 CODE = "code"
+#: what ``run.json`` is called while its run is replaced: it says whose the folder is if that ends halfway
+REPLACED = ".run.json.replaced.tmp"
+#: of a run.json, a clause
+LOST = "is not there, and the rounds are no run without it; restore it from a copy"
 #: how far below a linked folder runs are looked for: a link may lead to a whole disk
 LINKED_DEPTH = 2
 
@@ -118,6 +122,7 @@ def fill_run(
         head = {"format": FORMAT, "version": VERSION}
         said = seal(path, {**head, **info, **head})
         temporary.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    (path / REPLACED).unlink(missing_ok=True)
     sync(path.parent)
 
 
@@ -125,7 +130,8 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
     """Refuse a place where something is that a new run may not replace.
 
     Free are: nothing, an empty folder, and what an interrupted creation left (a lock, no ``run.json``, no round).
-    With ``force`` also a run of fedscope; never anything else.
+    With ``force`` also a run of fedscope, and what is left of one that was being replaced, beside whose files others
+    may lie, which stay; never anything else.
 
     Args:
         replace, elsewhere: the remedies, in the caller's words.
@@ -139,13 +145,18 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
         ours, rounds = True, visible_rounds(path)
         holds = f"holds a run with {_count(rounds)}" if rounds else "holds a run"
     else:
-        ours, rounds = (
-            LOCK_NAME in names and names <= {*LOCK_NAMES, "rounds", KEPT_NAME, CODE, *FILES} - {"run.json"},
-            visible_rounds(path),
-        )
+        others = names - ({*LOCK_NAMES, "rounds", KEPT_NAME, CODE, *FILES} - {"run.json"})
+        ours, rounds = (LOCK_NAME in names and not others) or _is_run(path / REPLACED), visible_rounds(path)
         holds = f"holds {_count(rounds)} of a run that has lost its run.json"
-        if ours and not rounds:
+        if ours and others and not rounds:
+            holds = f"holds {list_few(sorted(others), 3)} beside what is left of a run that was being replaced"
+        elif ours and not rounds:
             return
+        if not ours and {LOCK_NAME, "rounds"} <= names and "run.json" not in names:
+            raise FedscopeError(
+                f"{path} exists and holds {list_few(sorted(others), 3)} beside what is left of a run without run.json; "
+                f"move {'that' if len(others) == 1 else 'these'} elsewhere, or {elsewhere}"
+            )
     if not ours:
         raise FedscopeError(f"{path} exists and holds something else than a run of fedscope; {elsewhere}")
     if not force:
@@ -156,7 +167,12 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
 
 
 def remove_run(path: Path) -> None:
-    """Remove a run's own files, ``run.json`` first, so that what is half removed is no run; all else stays."""
+    """Remove a run's own files, ``run.json`` first, so that what is half removed is no run; all else stays.
+
+    ``run.json`` stays as :data:`REPLACED` until another is there.
+    """
+    if _is_run(path / "run.json"):
+        (path / "run.json").replace(path / REPLACED)
     for name in FILES:
         (path / name).unlink(missing_ok=True)
         if name == "run.json":
@@ -178,7 +194,7 @@ def remove_run(path: Path) -> None:
             kept_path(path, number, part).unlink(missing_ok=True)
         if (path / KEPT_NAME / part).is_dir():
             sweep_temporaries(path / KEPT_NAME / part)
-    sweep_temporaries(path)
+    sweep_temporaries(path, {REPLACED})
 
 
 def _count(rounds: tuple[int, ...]) -> str:
@@ -225,17 +241,28 @@ def find_runs(folder: Path | str) -> list[Run]:
 
 
 def find_run_folders(folder: Path | str) -> list[Path]:
-    """Find the folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged but that still hold rounds."""
+    """Find the folders of :func:`find_runs`, and of runs whose ``run.json`` is damaged or lost but that still hold
+    rounds."""
     return sorted(_walk(Path(folder), _kept_files))
 
 
+def is_without_info(folder: Path) -> bool:
+    """Check whether a folder holds rounds of a run that has lost its ``run.json``."""
+    if (folder / "run.json").exists() or not visible_rounds(folder):
+        return False
+    return any((folder / name).exists() for name in (LOCK_NAME, *FILES))
+
+
 def _open(folder: Path) -> Run | None:
-    with suppress(FedscopeError):  # something else of that name, below which there may be runs
-        return Run.open(folder)
+    if (folder / "run.json").exists():
+        with suppress(FedscopeError):  # something else of that name, below which there may be runs
+            return Run.open(folder)
     return None
 
 
 def _kept_files(folder: Path) -> Path | None:
+    if not (folder / "run.json").exists():
+        return folder if is_without_info(folder) else None
     return folder if (folder / "rounds").is_dir() or _open(folder) is not None else None
 
 
@@ -266,7 +293,7 @@ def _below(
     if (about.st_dev, about.st_ino) in seen:
         return
     seen.add((about.st_dev, about.st_ino))
-    if any(entry.name == "run.json" for entry in entries) and (run := take(folder)) is not None:
+    if any(entry.name in ("run.json", "rounds") for entry in entries) and (run := take(folder)) is not None:
         yield run
         return
     for entry in entries:

@@ -168,7 +168,7 @@ class RunWriter:
         Raises:
             FedscopeError: a full disk.
         """
-        with _room(self):
+        with _room(self, _AGAIN):
             write_measured(self.path, numbers, self.run.identity)
         self.run.__dict__["measured"] = numbers
 
@@ -177,7 +177,7 @@ class RunWriter:
         program stays as it is. Raises as :meth:`write_measured`."""
         run = Run.open(self.path)
         if not run.table_of_others():
-            with _room(self):
+            with _room(self, _AGAIN):
                 self._mend(run)
 
     def keep(self, record: RoundRecord, part: str) -> None:
@@ -224,16 +224,25 @@ def _compression(config: Mapping[str, Any] | None) -> Literal["none", "delta"]:
     return "none"
 
 
+#: how to go on with what is no training
+_AGAIN = ", and give the same command again"
+
+
 @contextmanager
-def _room(writer: RunWriter) -> Iterator[None]:
-    """Says up to where a run can be read when the disk is full."""
+def _room(writer: RunWriter, on: str | None = None) -> Iterator[None]:
+    """Says up to where a run can be read when the disk is full.
+
+    Args:
+        on: how to go on; None as a training does.
+    """
     try:
         yield
     except BaseException as error:
         if not (isinstance(error, DiskFullError) or disk_is_full(error)):
             raise
         path, last = writer.path, writer.last
-        command = command_line("train", "--resume", path, *code_words_at(path))
-        on = "" if writer.run.is_foreign else f", then go on: {command}"
+        if on is None:
+            command = command_line("train", "--resume", path, *code_words_at(path))
+            on = "" if writer.run.is_foreign else f", then go on: {command}"
         upto = f"it is readable up to round {last}" if last else "no round of it is recorded yet"
         raise DiskFullError(f"{path}: the disk is full; {upto}; make room{on}") from error

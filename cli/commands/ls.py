@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...checkpoints import FedscopeError, Run, find_run_folders, find_runs, real_path, size_of
+from ...checkpoints import FedscopeError, Run, find_run_folders, is_without_info, real_path, size_of
 from ...checkpoints.io.errors import list_few, spans
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import brief
 from ...checkpoints.recorder.identify_server import describe_server
 from ...checkpoints.rounds.metrics import read_table
+from ...checkpoints.runs.folders import LOST
 from ...checkpoints.runs.measured_numbers import merge_numbers
 from ...checkpoints.runs.recorded_error import NAME, stored_checks
 from ...training.curves.run_names import both_seeds, settings_of, title_of
@@ -53,7 +54,7 @@ def command(paths: tuple[Path, ...], checks: bool, as_json: bool) -> None:
         return
     folder = path or Path()
     _refuse_no_folder(folder)
-    rows = [describe_run(run) for run in find_runs(folder)]
+    rows = [describe_folder(run) for run in find_run_folders(folder)]
     if as_json:
         say_json(rows)
     elif not rows:
@@ -72,13 +73,16 @@ def _cell(column: str, value: object) -> str:
     return brief(value, LONGEST if column in ("run", "method") else LONG)
 
 
-def describe_run(run: Run) -> dict[str, Any]:
-    """A run's row; of a damaged one, what is wrong with it, so that it does not hide the others."""
+def describe_folder(path: Path) -> dict[str, Any]:
+    """The row of a run's folder; of a damaged one, what is wrong with it, so that it does not hide the others."""
+    why = f"{path / 'run.json'} {LOST}"
     try:
-        return row_of(run)
+        if not is_without_info(path):
+            return row_of(Run.open(path))
     except FedscopeError as error:
-        unknown = dict.fromkeys(("data", "rounds", "seed", "lr", "test error", "size", "created"), "-")
-        return {"run": str(run.path), "method": f"damaged: {error}", **unknown}
+        why = str(error)
+    unknown = dict.fromkeys(("data", "rounds", "seed", "lr", "test error", "size", "created"), "-")
+    return {"run": str(path), "method": f"damaged: {why}", **unknown}
 
 
 def row_of(run: Run) -> dict[str, Any]:
@@ -190,12 +194,13 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
     runs = list(dict.fromkeys(run for path in paths or [Path()] for run in runs_at(path)))
     if not runs:
         raise FedscopeError(f"there are no runs below {', '.join(map(str, paths)) or real_path(Path())}; give a run")
-    broken, rows = [], []
+    broken, rows = dict[Path, bool](), []
     for run in runs:
         with progress(f"checking {run}") as report:
             found = check_run(run, report)
         if found.faults:
-            broken.append(run)
+            # of a run that is none any more nothing can be trained again
+            broken[run] = not {"run.json", "rounds", "config.toml"} & {file for file, _ in found.faults}
         rows.append(checked_row(run, found))
         if not as_json:
             for line in checked_lines(run, found):
@@ -203,11 +208,11 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
     if as_json:
         say_json(rows)
     if broken:
-        which = f"{broken[0]} is" if len(runs) == 1 else f"{len(broken)} of {len(runs)} runs are"
-        raise FedscopeError(
-            f"{which} damaged; restore what is named from a copy, or train again from the last sound round: "
-            f"{command_line('train', '--from', f'{broken[0]}@ROUND')}"
-        )
+        which = f"{next(iter(broken))} is" if len(runs) == 1 else f"{len(broken)} of {len(runs)} runs are"
+        again = ", or train again"
+        if from_ := next((run for run, goes_on in broken.items() if goes_on), None):
+            again = f", or train again from the last sound round: {command_line('train', '--from', f'{from_}@ROUND')}"
+        raise FedscopeError(f"{which} damaged; restore what is named from a copy{again}")
 
 
 def runs_at(path: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from ..checkpoints.models.files import file_and_key, is_file_name, is_model_fold
 from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
-from ..results.base import versions
+from ..results.base import PARTS, versions
 from ..results.labels import labels_of, refuse_labels
 from .execution import Execution
 from .named_code import NamedCodeError
@@ -68,6 +68,7 @@ class Step(Generic[R]):
             and else refused.
         bring_up: of a result that keeps numbers of its runs which the question does not measure, as test errors: given
             one that is read back, gives it with those of now, or the same object where they are these.
+        together: the ends of all results of this kind in the question's answer.
     """
 
     kind: type[R]
@@ -76,6 +77,7 @@ class Step(Generic[R]):
     beside: tuple[str, ...] = ()
     read_back: Callable[[Path, Sequence[Any], bool], R | None] | None = None
     bring_up: Callable[[R], R] | None = None
+    together: tuple[str, ...] = ()
 
     def files(self, base: Path | str) -> list[Path]:
         """List all of them: of each result the files written with it, its own, and what is derived from it."""
@@ -97,9 +99,12 @@ class Step(Generic[R]):
         return [json.loads(json.dumps(settings)) for settings in self.ready.settings]
 
     def answer(self, work: Execution) -> list[R]:
-        """Return the results; of several parts each says which it is, from 0."""
+        """Return the results; of several parts each says which it is, from 0, and of which it is one."""
         said = versions()
-        places = [{"part": len(work.before) + place} if end else {} for place, end in enumerate(self.ends)]
+        places = [
+            {"part": len(work.before) + place, PARTS: list(self.together or self.ends)} if end else {}
+            for place, end in enumerate(self.ends)
+        ]
         return list(
             self.ready.compute(
                 [
@@ -149,6 +154,11 @@ class PreparedAnalysis(Generic[A]):
     labels: Sequence[str] | Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
+        together: dict[Any, tuple[str, ...]] = {}
+        for part in self.parts:
+            together[part.kind] = (*together.get(part.kind, ()), *part.ends)
+        for part in self.parts:
+            object.__setattr__(part, "together", together[part.kind])
         ends = [f"{end}{picture}" for end in self.drawn for picture in (".pdf", ".png")]
         ends += [*(f"{end}.html" for end in self.paged), *self.derived]
         ends += [file.name.removeprefix("x") for part in self.parts for file in part.files(Path("x"))]

@@ -16,7 +16,7 @@ from ..checkpoints.io.hdf5 import attribute, open_hdf5
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import is_file_name, is_model_folder
 from ..results import ArrayResult, Result
-from ..results.base import Collection, class_beside, in_order
+from ..results.base import Collection, class_beside, in_order, parts_together
 from .register import result_classes
 
 NETCDF = ".nc"
@@ -280,7 +280,7 @@ def _read(answer: Answer) -> Any:
         if collection is None or (list(answer.parts) == [""] and not collection.whole):
             return first.kind.load(first.base)
         parts = {end: one.kind.load(one.base) for end, one in answer.parts.items()}
-        several = collection.split_parts(in_order(parts))
+        several = collection.split_parts(in_order(parts_together(answer.base, parts)))
         if len(several) > 1:
             raise FedscopeError(
                 f"{answer.base} is the base of several answers; give the file of one of their parts: "

@@ -7,7 +7,8 @@ import math
 import platform
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from functools import cache, wraps
 from glob import escape
 from importlib import import_module
@@ -16,17 +17,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from ..checkpoints.io.errors import FedscopeError
+from ..checkpoints.io.errors import FedscopeError, list_few
 from ..checkpoints.io.given_values import plain_device
 from ..checkpoints.io.keywords import speaking
 from ..checkpoints.io.untrusted import expand_home
 from ..checkpoints.io.visible_text import visible
+from ..checkpoints.io.warn_user import warn_user
 from .labels import names_in, rename, runs_named
 from .one_screen import describe
 from .pictures import picture_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+#: what a part of a collection says of it: the ends of the names of all parts
+PARTS = "parts"
 
 
 class Result(ABC):
@@ -310,7 +315,11 @@ class Collection(Result, Generic[R]):
     def save(self, base: Path | str) -> list[Path]:
         """Write every part's files, and what is derived from all."""
         base = expand_home(base)
-        written = [path for end, part in self.parts.items() for path in part.save(f"{base}{end}")]
+        written = [
+            path
+            for place, (end, part) in enumerate(self.parts.items())
+            for path in placed(part, place, end, list(self.parts)).save(f"{base}{end}")
+        ]
         return list(dict.fromkeys([*written, *self.derive(base)]))
 
     @classmethod
@@ -321,7 +330,8 @@ class Collection(Result, Generic[R]):
             FedscopeError: there is none; one is damaged; the parts of several collections lie there.
         """
         kind = class_beside(cls, cls.part)
-        several = cls.split_parts({end: kind.load(f"{base}{end}") for end in ends_at(kind, base)})
+        there = {end: kind.load(f"{base}{end}") for end in ends_at(kind, base)}
+        several = cls.split_parts(parts_together(base, there)) if there else {}
         if not several:
             raise FedscopeError(
                 f"no result of {kind.command} lies at {base}; its files would be called {base}*{kind.suffixes[-1]}"
@@ -384,6 +394,83 @@ def in_order(parts: Mapping[str, R]) -> dict[str, R]:
         return (said if isinstance(said, int) else -1), numbered
 
     return {end: parts[end] for end in sorted(parts, key=place)}
+
+
+def placed(part: R, place: int, end: str, ends: Sequence[str]) -> R:
+    """Return a part that says which it is, and of which it is one; a part that is all of it says nothing."""
+    own = {"part": place, PARTS: list(ends)}
+    if not (end and part.collected and is_dataclass(part)) or own.items() <= dict(part.attrs).items():
+        return part
+    return replace(part, attrs={**part.attrs, **own})
+
+
+def says_others(part: Result, end: str, ends: Sequence[str]) -> bool:
+    """Check whether a part says that it is one of others than these."""
+    return bool(end) and part.attrs.get(PARTS, list(ends)) != list(ends)
+
+
+def parts_together(base: Path | str, parts: Mapping[str, R]) -> dict[str, R]:
+    """Return those of the parts under a base that are one answer, and warn of others: an earlier command may have left
+    some. Parts of older versions, which do not say of which they are one, are an answer if nothing speaks against it.
+
+    Args:
+        parts: by what stands behind the base in the names of their files.
+
+    Raises:
+        FedscopeError: parts of several answers; names their files.
+    """
+    groups: dict[tuple[str, ...], dict[str, R]] = {}
+    for end, part in parts.items():
+        said = tuple(part.attrs.get(PARTS, ()))
+        if end in said:  # else its own base is another, or it was renamed
+            groups.setdefault(said, {})[end] = part
+    whole = [own for said, own in groups.items() if set(said) == set(own)]
+    if len(whole) == 1 and (own := whole[0]):
+        left = [end for end in others_in(base, parts) if end not in own]
+        if left:
+            warn_user(
+                f"{list_few(_mains(parts, base, left))} {'are' if len(left) > 1 else 'is'} of another command than "
+                f"{list_few(_mains(parts, base, in_order(own)))}, and left out"
+            )
+        return own
+    if not whole and len(groups) < 2 and not (doubled := _doubled(parts)):
+        return dict(parts)
+    raise FedscopeError(
+        f"{base} is the base of parts of several answers; give the file of one, or compute one anew with --force: "
+        f"{list_few(_mains(parts, base, parts if whole or len(groups) > 1 else doubled), 6)}"
+    )
+
+
+def others_in(base: Path | str, parts: Mapping[str, Result]) -> list[str]:
+    """Return the ends of the parts that are of this base, as far as they say it: not of ``BASE.more``."""
+    return [end for end, part in parts.items() if "part" in part.attrs and end in part.attrs.get(PARTS, [end])]
+
+
+def _doubled(parts: Mapping[str, Result]) -> list[str]:
+    """Return the parts of older versions that cannot be one answer: in one place, or of a run that was replaced."""
+    seen: dict[Any, str] = {}
+    found: list[str] = []
+    for end, part in parts.items():
+        if "part" in part.attrs and (other := seen.setdefault(part.attrs["part"], end)) != end:
+            found += [other, end]
+    return list(dict.fromkeys([*found, *of_replaced(parts)]))
+
+
+def of_replaced(parts: Mapping[str, Result]) -> list[str]:
+    """Return the ends of parts that are of two runs in one folder, of which the one has replaced the other."""
+    seen: dict[str, tuple[str, Any]] = {}
+    found: list[str] = []
+    for end, part in parts.items():
+        runs = part.attrs.get("run")
+        for run in runs if isinstance(runs, list) else [runs]:
+            if isinstance(run, dict) and {"path", "created"} <= run.keys():
+                other, created = seen.setdefault(run["path"], (end, run["created"]))
+                found += [] if created == run["created"] else [other, end]
+    return list(dict.fromkeys(found))
+
+
+def _mains(parts: Mapping[str, Result], base: Path | str, ends: Iterable[str]) -> list[str]:
+    return [str(parts[end].paths(f"{base}{end}")[-1]) for end in ends]
 
 
 def _one_of(base: Path | str, ends: Iterable[str]) -> str:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO, TypeVar, get_args, get_orig
 
 import xxhash
 
-from ..checkpoints.io.atomic import shorten_name, write_durably
-from ..checkpoints.io.errors import FedscopeError
+from ..checkpoints.io.atomic import disk_is_full, shorten_name, write_durably
+from ..checkpoints.io.errors import DiskFullError, FedscopeError
 from ..checkpoints.io.locks import HeldError, HeldLock, hold
 from ..checkpoints.io.safe_write import open_own, refuse_strange
 from ..checkpoints.io.untrusted import regular
@@ -140,29 +140,52 @@ class ResumeStore:
             return None
 
     def add(self, key: str, value: Any) -> None:
-        """Keep one finished part (what JSON holds, NaN and infinities too)."""
+        """Keep one finished part (what JSON holds, NaN and infinities too).
+
+        Raises:
+            DiskFullError: nothing more fits; the parts before stay.
+        """
         line = _line_of(key, value)
         if self.path is None:  # the same numbers as from a file
             self.done[key] = json.loads(line)["value"]
             return
+        try:
+            self._append(self.path, line)
+        except OSError as error:
+            self._give_up()
+            if not disk_is_full(error):
+                raise
+            raise DiskFullError(
+                f"{self.path} cannot be written: the disk is full; make room, and give the same command again, which "
+                "goes on from what is kept"
+            ) from error
+        self.done[key] = value
+
+    def _append(self, path: Path, line: str) -> None:
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-            self._file = os.fdopen(open_own(self.path, _WHAT, flags), "a", encoding="utf-8")
+            self._file = os.fdopen(open_own(path, _WHAT, flags), "a", encoding="utf-8")
             self._file.truncate(self._whole)
             if not self._whole:
                 self._file.write(self._head + "\n")
         if self._unsaid:
             self._file.write(_line_of(_MADE_OF, self._made_of))
-            self._unsaid = False
         self._file.write(line)
         self._file.flush()
-        self.done[key] = value
+        self._unsaid = False
+        self._whole = os.fstat(self._file.fileno()).st_size
+
+    def _give_up(self) -> None:
+        """Close the file without what could not be written, which a second write would fail at, too."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):
+                file.close()
 
     def close(self) -> None:
         """Close the file, which stays."""
         if self._file is not None:
-            self._whole = self._file.tell()
             self._file.close()
             self._file = None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...results import Collection
+from ...results.base import PARTS
 from .panel_names import PlaneName, figure_end
 from .result import Plane
 from .rises import rise_of, rise_words
@@ -113,10 +114,13 @@ class Planes(Collection[Plane]):
             for number, (row, head) in enumerate(zip(self.rows, heads, strict=True))
             for panel in row
         }
+        ends = list(self.parts)
         return [
             path
             for place, (end, plane) in enumerate(self.parts.items())
-            for path in replace(plane, attrs={**plane.attrs, "part": place, PANEL: told[end]}).save(f"{base}{end}")
+            for path in replace(plane, attrs={**plane.attrs, "part": place, PARTS: ends, PANEL: told[end]}).save(
+                f"{base}{end}"
+            )
         ]
 
     def panels(self) -> Iterator[Panel]:

@@ -20,6 +20,7 @@ import torch
 
 from fedscope import import_models
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints.recorder import record_files
 from fedscope.checkpoints.recorder.read_files import FileReader
 from fedscope.checkpoints.runs.run import warn_of_gaps
 from fedscope.cli.main import run
@@ -62,6 +63,22 @@ def stopped(after: int, out: str, pattern: str = ROUNDS, **given: Any) -> None:
         patch.setattr(FileReader, "read", last)
         import_models(pattern, out, **given)
     assert Run.open(out).rounds == tuple(range(1, after + 1))
+
+
+def stopped_in_round(number: int, out: str, **given: Any) -> None:
+    """An import that is interrupted where it reads the first file of a round."""
+    read = FileReader.read
+
+    def last(reader: FileReader, path: Path) -> Any:
+        if f"round-{number}/" in str(path):
+            raise KeyboardInterrupt
+        return read(reader, path)
+
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(), suppress(KeyboardInterrupt):
+        warnings.simplefilter("ignore")
+        patch.setattr(FileReader, "read", last)
+        import_models(ROUNDS, out, **given)
+    assert Run.open(out).rounds == tuple(range(1, number))
 
 
 def killed(after: int, out: str, **given: Any) -> None:
@@ -222,12 +239,57 @@ def test_another_import_does_not_go_on_with_it(
     assert len(Run.open("torn").rounds) == (8 if change else LAST)
 
 
-def test_files_that_have_changed_since_are_refused(files: Path) -> None:
+@pytest.mark.parametrize("round", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("what", "given"),
+    [
+        ("client-3", {}),
+        ("client-0", {"global_": "ck/round-{round}/global.npz"}),
+        ("global", {"global_": "ck/round-{round}/global.npz"}),
+        ("start", {"start": "ck/round-{round}/start.npz"}),
+        ("client-0", {"server": "fedavgm", "start": "ck/round-{round}/start.npz"}),
+    ],
+)
+def test_files_that_have_changed_since_are_refused(files: Path, round: int, what: str, given: dict[str, Any]) -> None:
+    """Of all rounds: earlier ones were gone on with, and the run held clients that no file has."""
+    for t in range(1, LAST + 1):
+        put(f"ck/round-{t}/start.npz", t, 5)
+    stopped_in_round(4, "torn", **given)
+    put(file := f"ck/round-{round}/{what}.npz", round, 77)
+    with pytest.raises(FedscopeError) as caught:
+        import_models(ROUNDS, "torn", **given)
+    assert str(caught.value) == (
+        f"torn@{round}/{what} is not what {file} holds now, so the files have changed since the import was "
+        "interrupted; give force=True to import them anew, or another out="
+    )
+    assert Run.open("torn").rounds == (1, 2, 3)
+
+
+def test_whole_numbers_that_have_changed_since_are_refused(files: Path) -> None:
     stopped(3, "torn")
-    put("ck/round-3/client-0.npz", 33, 0)
-    with pytest.raises(
-        FedscopeError, match="torn@3 is not what its files hold now, so they have changed since the imp"
-    ):
+    with np.load("ck/round-2/client-0.npz") as held:
+        np.savez("ck/round-2/client-0.npz", **{**held, "n": np.int64([5])})
+    with pytest.raises(FedscopeError, match=r"torn@2/client-0 is not what ck/round-2/client-0\.npz holds now"):
+        import_models(ROUNDS, "torn")
+
+
+def test_another_global_of_the_same_clients_is_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a mean that another fedscope has rounded otherwise."""
+    stopped(3, "torn")
+    monkeypatch.setattr(record_files, "mean_of", lambda clients, samples=None: clients[0])
+    with pytest.raises(FedscopeError) as caught:
+        import_models(ROUNDS, "torn")
+    assert str(caught.value).startswith(
+        "torn@1 is not what its files hold now, so they have changed since the import was interrupted; give force=True"
+    )
+
+
+def test_files_behind_those_that_are_named_are_the_same(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``run.json`` names a thousand files."""
+    monkeypatch.setattr(record_files, "NAMED", 2)
+    stopped(3, "torn")
+    Path("ck/round-3/client-3.npz").rename("ck/round-3/client-4.npz")
+    with pytest.raises(FedscopeError, match=r"torn holds 3 of 7 rounds of an import .*, with other files; give"):
         import_models(ROUNDS, "torn")
 
 

@@ -52,6 +52,7 @@ from ..tasks import resolve_task, trained_task
 from ..user_code.kept_source import entries_of, playing, say_changed, write_texts
 from ..user_code.provided_code import code_of_objects
 from .background_recorder import Recording
+from .damaged_last import refuse_damaged_last, said_how_to_repeat
 from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import first_model, refuse_other_file, with_whole_path
@@ -317,7 +318,10 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     run.require("config.toml")
     run, others = playing(run, options.code, changed=options.code_changed)
     config = config_of(run)
-    if run.rounds and run.rounds[-1] >= config.run.rounds:
+    over = bool(run.rounds) and run.rounds[-1] >= config.run.rounds
+    if run.rounds:
+        refuse_damaged_last(run, config, compare=over)
+    if over:
         raise FedscopeError(_why_over(run, config))
     refuse_until(options.until, run.rounds[-1] if run.rounds else 0)
     split = partition_of(run)
@@ -341,8 +345,9 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
         run.code = writer.run.code = code
         federation = Federation.assemble(config, data, split, work)
         if run.rounds:
-            position = position_after(run, run.rounds[-1], config, federation.facts)
-            refuse_contradictions(run, run.rounds[-1])
+            with said_how_to_repeat(run, config):
+                position = position_after(run, run.rounds[-1], config, federation.facts)
+                refuse_contradictions(run, run.rounds[-1])
         else:
             first = first_model(config, module, federation.facts)
             refuse_other_file(run, first.source)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Round, Run, Weights, read_columns, weighted_mean
+from ...checkpoints import FedscopeError, Round, Run, Weights, is_without_info, read_columns, weighted_mean
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.hdf5_validation import DamagedError
 from ...checkpoints.models.weights import taking_part
@@ -18,8 +18,9 @@ from ...checkpoints.rounds.metrics import MetricRows, read_rows
 from ...checkpoints.rounds.sketches import reader, sketch, sketch_whole
 from ...checkpoints.rounds.verify import check_round
 from ...checkpoints.runs import measured_numbers
+from ...checkpoints.runs.folders import LOST
 from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_number
-from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds
+from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds, visible_rounds
 from ..config.config import Config
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..methods.said_of_average import members_of
@@ -61,6 +62,8 @@ def check_run(path: Path | str, report: Callable[[int, int], None] | None = None
         FedscopeError: no run there.
     """
     path = Path(path)
+    if is_without_info(path):
+        return Soundness(len(visible_rounds(path)), 0, (), (("run.json", LOST),))
     if not (path / "run.json").exists():
         Run.open(path)  # says what is there instead
     try:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from fedscope.checkpoints import (
 )
 from fedscope.checkpoints.io import atomic
 from fedscope.checkpoints.io import hdf5 as hdf5_files
+from fedscope.checkpoints.io.atomic import shorten_name
 
 WRITER = """
 import sys, numpy as np
@@ -245,6 +247,32 @@ def test_a_full_disk_leaves_the_run_readable(tmp_path, mode):
     with run_writer(path, "open", 4) as writer:
         writer.communicate()
     assert check_whole(path) == 4
+
+
+@pytest.mark.parametrize("letter", ["a", "ü", "€", "𝄞"])
+def test_a_temporary_name_ends_at_a_letter(letter):
+    for before in range(4):
+        name = "a" * before + letter * 250
+        short = shorten_name(name)
+        assert name.startswith(short)
+        assert 197 <= len(short.encode()) <= 200
+    assert shorten_name(letter) == letter
+
+
+def test_a_name_is_written_where_the_file_system_is_said_to_be_ascii(tmp_path):
+    """A whole computation ended at it in a traceback."""
+    code = """
+        import pathlib, sys
+        from fedscope.checkpoints.io.atomic import write_durably
+        assert sys.getfilesystemencoding() == "ascii"
+        with write_durably(pathlib.Path(sys.argv[1])) as temporary:
+            temporary.write_text("whole")
+    """
+    locale = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-P", "-c", textwrap.dedent(code)]
+    for name in ("ü5.nc", f"{'ü' * 110}.nc"):
+        subprocess.run([*command, tmp_path / name], check=True, env={**os.environ, **locale})
+        assert (tmp_path / name).read_text() == "whole"
 
 
 def test_a_full_disk_at_fsync_is_said_too(tmp_path, monkeypatch):

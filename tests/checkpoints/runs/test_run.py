@@ -25,6 +25,7 @@ from fedscope.checkpoints import (
     size_of,
 )
 from fedscope.checkpoints.io.atomic import LOCK_NAME
+from fedscope.checkpoints.runs import folders
 from fedscope.checkpoints.runs.run import lacking_words, warn_of_gaps
 
 pytestmark = pytest.mark.same_elsewhere
@@ -242,6 +243,48 @@ def test_nothing_else_is_ever_replaced(tmp_path, force):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(FedscopeError, match=r"exists and is a file; give another --out"):
         create(tmp_path / "file", force=force)
+
+
+def test_a_replacement_that_was_killed_can_be_repeated(tmp_path, monkeypatch):
+    """Figures of the run that was replaced lay there, and were "something else than a run of fedscope"."""
+    create(tmp_path / "ima", 2)
+    (tmp_path / "ima/figures").mkdir()
+    (tmp_path / "ima/notes.txt").write_text("mine")
+    for at in (None, "save"):
+        with monkeypatch.context() as patch:
+            if at is None:  # where the first file of the old run was removed
+                patch.setattr(folders, "sync", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            else:
+                patch.setattr(Partition, at, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                create(tmp_path / "ima", force=True)
+        assert not (tmp_path / "ima/run.json").exists()
+    with pytest.raises(FedscopeError) as caught:
+        create(tmp_path / "ima")
+    assert str(caught.value) == (
+        f"{tmp_path}/ima exists and holds figures, notes.txt beside what is left of a run that was being replaced; "
+        "give --force to replace it, or another --out"
+    )
+    assert create(tmp_path / "ima", 1, force=True).rounds == (1,)
+    assert (tmp_path / "ima/notes.txt").read_text() == "mine"
+    assert (tmp_path / "ima/figures").is_dir()
+    assert not list((tmp_path / "ima").glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_lies_beside_a_run_that_lost_its_file_is_named(tmp_path, force):
+    create(tmp_path / "ima", 2)
+    (tmp_path / "ima/notes.txt").write_text("mine")
+    (tmp_path / "ima/run.json").unlink()
+    with pytest.raises(FedscopeError) as caught:
+        create(tmp_path / "ima", force=force)
+    assert str(caught.value) == (
+        f"{tmp_path}/ima exists and holds notes.txt beside what is left of a run without run.json; move that "
+        "elsewhere, or give another --out"
+    )
+    (tmp_path / "ima/notes.txt").rename(tmp_path / "notes.txt")  # as it says
+    if force:
+        assert create(tmp_path / "ima", 1, force=True).rounds == (1,)
 
 
 def test_an_empty_folder_and_an_interrupted_creation_are_free(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html import escape
 from io import BytesIO
@@ -18,7 +18,7 @@ from few import few
 
 import fedscope
 from fedscope.analysis.register import result_classes
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.landscape import Panel
 from fedscope.results import ArrayResult, Collection, Result
 from fedscope.results.arrays import write_netcdf
@@ -251,11 +251,61 @@ def test_planes_of_older_versions_come_in_the_order_of_their_rounds(
     _, planes = made("planes")
     for number, end in enumerate((".round-10", ".round-2", ".globals")):
         plane = planes[number % len(planes)]
-        old = replace(plane, attrs={key: value for key, value in plane.attrs.items() if key != "part"})
+        old = replace(plane, attrs=without(plane.attrs, "part", "parts"))
         old.save(tmp_path / f"old{end}")
     back = fedscope.load(tmp_path / "old")
     assert [panel.title for panel in back.panels()][1:] == ["Round 2", "Round 10"]
     assert not back.heads
+
+
+def without(attrs: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in attrs.items() if key not in names}
+
+
+def test_what_an_earlier_command_left_is_no_part_of_the_answer(
+    made: Callable[[str], tuple[Path, Any]], tmp_path: Path
+) -> None:
+    """Planes of rounds 1 and 2 lay beside that of round 4, which an earlier command had put there, and came with it."""
+    _, planes = made("planes-both-over-rounds")
+    first, second = list(planes.parts)[:2]
+    fedscope.Planes.of_parts({first: planes[first], ".round-4.test": planes[second]}).save(tmp_path / "m")
+    planes.save(tmp_path / "m.more")  # of a base of its own
+    planes.save(tmp_path / "m")
+    left = rf"{tmp_path}/m\.round-4\.test\.nc is of another command than {tmp_path}/m{first}\.nc, .*, and left out$"
+    for load in (fedscope.load, fedscope.Planes.load):
+        with pytest.warns(FedscopeWarning, match=left):
+            assert list(load(tmp_path / "m").parts) == list(planes.parts)
+    Path(tmp_path, "m.round-4.test.nc").unlink()
+    assert list(fedscope.load(tmp_path / "m").parts) == list(planes.parts)
+    assert list(fedscope.load(tmp_path / "m.more").parts) == list(planes.parts)
+
+
+def test_some_of_the_parts_are_what_is_there(made: Callable[[str], tuple[Path, Any]], tmp_path: Path) -> None:
+    _, planes = made("planes-both-over-rounds")
+    planes.save(tmp_path / "m")
+    for path in tmp_path.glob(f"m{next(iter(planes.parts))}.*"):
+        path.unlink()
+    assert list(fedscope.load(tmp_path / "m").parts) == list(planes.parts)[1:]
+
+
+@pytest.mark.parametrize("change", [{"part": 0}, {"run": [{"path": "runs/fma", "created": "later"}]}])
+def test_parts_of_several_answers_are_not_put_together(
+    made: Callable[[str], tuple[Path, Any]], tmp_path: Path, change: dict[str, Any]
+) -> None:
+    """Of earlier versions, whose files do not say what they are parts of: two in one place, or of a replaced run."""
+    _, planes = made("planes-both-over-rounds")
+    base, ends = tmp_path / "m", list(planes.parts)[:2]
+    for number, end in enumerate(ends):
+        attrs = {**without(planes[end].attrs, "parts"), **(change if number else {})}
+        replace(planes[end], attrs=attrs).save(f"{base}{end}")
+    files = ", ".join(f"{base}{end}.nc" for end in ends)
+    for load in (fedscope.load, fedscope.Planes.load):
+        with pytest.raises(FedscopeError) as caught:
+            load(base)
+        assert str(caught.value) == (
+            f"{base} is the base of parts of several answers; give the file of one, or compute one anew with "
+            f"--force: {files}"
+        )
 
 
 def test_planes_made_by_hand_keep_their_titles(made: Callable[[str], tuple[Path, Any]], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from fedscope.analysis.execution import Execution, Report, WorkUnit
 from fedscope.checkpoints import FedscopeWarning
+from fedscope.checkpoints.io.errors import DiskFullError
 from fedscope.results import Serializable
 from fedscope.results.resume import ResumeStore, stored_fingerprint
 
@@ -46,6 +48,31 @@ def written(path: Path) -> bytes:
         for key, value in PARTS.items():
             store.add(key, value)
     return path.read_bytes()
+
+
+def test_a_full_disk_names_the_file_and_the_remedy(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk; what was kept is gone on from, in the same process too."""
+    whole = written(path := tmp_path / "plane.partial")
+    path.unlink()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    store = ResumeStore(path, QUESTION)
+    with store:
+        store.add("1", PARTS["1"])
+        size = path.stat().st_size
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, limits[1]))
+            with pytest.raises(DiskFullError) as caught:
+                store.add("2", PARTS["2"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert str(caught.value) == (
+            f"{path} cannot be written: the disk is full; make room, and give the same command again, which goes on "
+            "from what is kept"
+        )
+        assert list(ResumeStore(path, QUESTION).done) == list(store.done) == ["1"]
+        for key in ("2", "3", "4"):
+            store.add(key, PARTS[key])
+    assert path.read_bytes() == whole
 
 
 def believed(path: Path) -> tuple[dict[str, Any], list[str]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -571,6 +573,30 @@ def test_the_same_code_goes_on_while_the_run_grows(tmp_path: Path) -> None:
     assert fedscope.measure(path, model=Scaled(6, 3)).new["test_loss"] == (3, 4)
     (one,) = Run.open(path).measured.measurements
     assert sorted(one.rows) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("writes", ["measured.json", "metrics.csv"])
+def test_a_full_disk_is_gone_on_from_by_the_same_command(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: str
+) -> None:
+    """``train --resume``, which it named, is refused for a run that is complete."""
+    shutil.copytree(trained / "third", path := tmp_path / "third")
+    replace_file = Path.replace
+
+    def full(file: Path, target: Path) -> Path:
+        if target.name == (NAME if writes == "measured.json" else writes):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return replace_file(file, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.measure(path)
+    assert str(caught.value) == (
+        f"{path}: the disk is full; it is readable up to round 4; make room, and give the same command again"
+    )
+    fedscope.measure(path)
+    assert not np.isnan(Run.open(path).all_metrics()["test_loss"]).any()
 
 
 def test_numbers_of_an_earlier_fedscope_are_gone_on_with(tmp_path: Path) -> None:

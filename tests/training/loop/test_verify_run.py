@@ -152,6 +152,44 @@ def test_the_command_says_all_that_is_wrong_and_ends_with_2(
     assert (row["sound"], row["rounds"], len(row["faults"])) == (False, 4, 2)
 
 
+def test_a_run_without_its_run_json_is_listed_and_damaged(
+    copy: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were left out, one with all of its rounds, and the remedy was refused."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("fma", "ima", "scaffold"):
+        copy(name)
+    Path("fma/run.json").unlink()
+    Path("scaffold/run.json").write_text("")
+    Path("other/rounds").mkdir(parents=True)
+    Path("other/rounds/00001.h5").write_text("nobody's")
+    lost = "is not there, and the rounds are no run without it; restore it from a copy"
+    empty = "scaffold/run.json is not JSON (Expecting value: line 1 column 1 (char 0)); restore it from a copy"
+
+    assert command(["ls", "--json"]) == 0
+    rows = {row["run"]: row["method"] for row in json.loads(capsys.readouterr().out)}
+    assert rows == {"fma": f"damaged: fma/run.json {lost}", "ima": "ima", "scaffold": f"damaged: {empty}"}
+    assert command(["ls"]) == 0
+    assert f"damaged: fma/run.json {lost}" in capsys.readouterr().out
+    assert command(["ls", "fma"]) == 0
+    assert f"damaged: fma/run.json {lost}" in capsys.readouterr().out
+
+    assert command(["ls", "--check", "."]) == 2
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert lines[:2] == ["fma  damaged: 4 rounds, 0 checksums, 1 fault", f"  run.json: {lost}"]
+    assert lines[3:] == ["scaffold  damaged: 0 rounds, 0 checksums, 1 fault", f"  run.json: {empty}"]
+    assert said.err == "fedscope: 2 of 3 runs are damaged; restore what is named from a copy, or train again\n"
+    Path("ima/rounds/00004.h5").write_bytes(Path("ima/rounds/00004.h5").read_bytes()[:900])
+    assert command(["ls", "--check", "."]) == 2
+    assert capsys.readouterr().err == (
+        "fedscope: 3 of 3 runs are damaged; restore what is named from a copy, or train again from the last sound "
+        "round: fedscope train --from ima@ROUND\n"
+    )
+    assert command(["ls", "--check", "fma"]) == 2
+    assert capsys.readouterr().err == ("fedscope: fma is damaged; restore what is named from a copy, or train again\n")
+
+
 def test_a_broken_run_json_is_a_fault_and_nothing_there_a_mistake(
     copy: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -186,7 +224,7 @@ def test_a_resume_does_not_go_on_from_altered_weights(runs: Path, tmp_path: Path
     if checksums:
         with h5py.File(path / "rounds/00003.h5", "r+") as file:
             shift("global")(file)
-        sentence = r"00003\.h5 is damaged: global/.* is not what was written .*fedscope train --from .*fma@2$"
+        sentence = r"00003\.h5 is damaged: global/.* is not what was written .* --from .*fma@2; or move that file"
     else:
         altered(path, 3, shift("global"))
         sentence = r"00003\.h5 is damaged: global is not the mean of its clients with the weights p .*fma@2$"
