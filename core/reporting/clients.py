@@ -73,6 +73,8 @@ def clients_of(run: Run) -> Sequence[Client]:
 def _classes(run: Run, client: int) -> tuple[tuple[int, float], ...]:
     if run.partition is None or client >= len(run.partition.label_counts):
         return ()
+    if run.partition.label_counts.shape[1] == 1:  # of a task without classes
+        return ()
     counts = run.partition.label_counts[client]
     total = int(counts.sum())
     if not total:

@@ -14,6 +14,7 @@ from ..checkpoints import FedscopeError, Run, rounds_with_clients
 from ..checkpoints.io.shell_words import quoted
 from ..checkpoints.models.layers import layers_of
 from .discover import Beside
+from .run_tasks import has_classes
 
 #: points a side of the surface
 GRID = 25
@@ -148,6 +149,8 @@ def find_missing(
 def _explain(of: ReportedRun) -> Candidate:
     from ..decomposition.explanation.analysis import explain
 
+    if not has_classes(of.run):
+        return _decompose(of)
     rounds, draws = min(EXPLAINED, len(of.run.rounds)), DRAWS if of.is_trained else 1
     source = f"local:{DRAWS}" if of.is_trained else "none"
     split: dict[str, Any] = {} if of.has_partition else {"split": "test"}  # the bias is not split then
@@ -157,6 +160,21 @@ def _explain(of: ReportedRun) -> Candidate:
         lambda: explain.prepare(of.run, draws=source, **split, **of.settings),
         rounds * of.cohort * draws,
         rounds * (draws - 1),
+    )
+
+
+def _decompose(of: ReportedRun) -> Candidate:
+    """The factors alone, of a task without the classes that explanations need."""
+    from ..decomposition.factors.analysis import decompose
+
+    source = f"local:{DRAWS}" if of.is_trained else "none"
+    split: dict[str, Any] = {} if of.has_partition else {"split": "test"}
+    return Candidate(
+        of.words("decompose", of.run.path, "--draws", source, *_options(split)),
+        "Decomposition",
+        lambda: decompose.prepare(of.run, draws=source, **split, **of.settings),
+        2 * of.cohort * (DRAWS if of.is_trained else 1),
+        2 * (DRAWS - 1) if of.is_trained else 0,
     )
 
 

@@ -23,6 +23,7 @@ from .clients import Client, clients_of
 from .discover import SECTIONS, Beside, Found
 from .html import LIVE, paragraphs, picture, table
 from .run_names import EMPTY, Labels, about_run, about_seeds, label, name_report, relabel
+from .run_tasks import has_classes
 from .verdict import verdict
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ def sections_html(
                     shown.append((run, one))
         if not shown and section != "Clients":
             asks = _ASKS | (_ASKS_OF_NODES if all(map(has_no_server, runs)) else {})
+            if section == "Factors" and not any(map(has_classes, runs)):
+                asks |= {section: asks[section].replace("explain", "decompose")}
             yield f"<p class=soft>Nothing of this was asked yet. {asks[section]}</p>"
         for run, one in shown:
             tell("drawing", done, total)

@@ -28,6 +28,7 @@ from ..training.settings.registry import method_name
 from .average_and_clients import find_comparison
 from .clients import readable
 from .discover import Beside
+from .run_tasks import has_classes, has_error
 
 #: how far a client's error may be above its model's before averaging is said to have helped, in deviations over clients
 _CLEAR = 1.0
@@ -221,7 +222,8 @@ def _judge_by_results(run: Run, results: Beside) -> tuple[str, str]:
             return f"{'Yes' if held else 'No'}: {one.title}: {one.verdict}. {one.sentence}", "good" if held else "bad"
     if has_no_server(run):
         return "Not known: the mean of the nodes was not measured (fedscope subsets RUN does it).", "open"
-    return "Not known: the clients' models were not measured (fedscope measure RUN --clients does it).", "open"
+    asks = "measure RUN --clients" if has_error(run) else "subsets RUN"  # the table of metrics has no losses of clients
+    return f"Not known: the clients' models were not measured (fedscope {asks} does it).", "open"
 
 
 def find_statements(run: Run, page: Explanation) -> list[Statement]:
@@ -249,7 +251,7 @@ def composition(run: Run, results: Beside) -> list[Sentence]:
     own = [part for one in factors for part in one.runs if part.run == run.name and part.rounds]
     if own:
         return [Sentence(asks, describe_greatest_part(own[-1]))]
-    return [Sentence(asks, "Not measured: fedscope explain RUN says it.")]
+    return [Sentence(asks, f"Not measured: fedscope {'explain' if has_classes(run) else 'decompose'} RUN says it.")]
 
 
 def describe_nodes(run: Run, results: Beside) -> list[Sentence]:

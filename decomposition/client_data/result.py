@@ -122,7 +122,11 @@ class ClientData(ArrayResult):
 
     def _rows(self) -> list[Sequence[Any]]:
         held = np.argwhere((self.counts > 0) | (self.test > 0))
-        return [(int(k), self.domain_of(int(k)), int(c), int(self.counts[k, c]), int(self.test[k, c])) for k, c in held]
+        named = self.counts.shape[1] > 1  # not of a task without classes
+        return [
+            (int(k), self.domain_of(int(k)), int(c) if named else "", int(self.counts[k, c]), int(self.test[k, c]))
+            for k, c in held
+        ]
 
     def domain_of(self, client: int) -> str:
         """Return the name of a client's domain; "" where it has several or the data have none."""

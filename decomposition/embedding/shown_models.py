@@ -146,8 +146,8 @@ def known_layers(models: Models, layers: Collection[str] | None) -> list[str]:
 
 
 def _labels(run: Run) -> dict[int, tuple[int, ...]]:
-    """Return the classes that every client has; empty where a foreign run does not say."""
-    if run.partition is None:
+    """Return the classes that every client has; empty where a foreign run does not say, and of a task without any."""
+    if run.partition is None or run.partition.label_counts.shape[1] == 1:
         return {}
     return {k: tuple(counts.nonzero()[0].tolist()) for k, counts in enumerate(run.partition.label_counts)}
 

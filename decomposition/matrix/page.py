@@ -39,7 +39,7 @@ def draw_page(result: Matrix, title: str | None = None) -> str:
     ]
     figure.update_layout(
         template="plotly_white",
-        title=heading(title, "rows: models; columns: on whose data; clients with similar labels are neighbours"),
+        title=heading(title, f"rows: models; columns: on whose data{_order_words(result)}"),
         coloraxis={"colorscale": SURFACE, "cmin": low, "cmax": high, "colorbar": {"title": {"text": unit}}},
         xaxis={"title": {"text": "data of"}, "type": "category"},
         yaxis={"title": {"text": "model"}, "type": "category", "autorange": "reversed"},
@@ -49,6 +49,12 @@ def draw_page(result: Matrix, title: str | None = None) -> str:
         margin={"l": 90, "r": 20, "t": 90, "b": 60},
     )
     return as_page(figure, title, "matrix", still_of(result))
+
+
+def _order_words(result: Matrix) -> str:
+    """Say what the clients' order is by, where it is not that of their numbers, as it is where there are no labels."""
+    by_number = all(list(one.clients) == sorted(one.clients) for one in result.rounds)
+    return "" if by_number else "; clients with similar labels are neighbours"
 
 
 def _scale(result: Matrix) -> tuple[float, float]:

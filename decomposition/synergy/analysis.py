@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
@@ -77,6 +78,8 @@ def synergy(
             result = synergy(round_, **criteria, keep_masks=True, provenance=about)
             if opened.partition is None:
                 return result
+            if opened.partition.label_counts.shape[1] == 1:  # nothing to agree with
+                return replace(result, attrs={**result.attrs, "without_classes": True})
             return with_labels(result, opened.partition.counts_of(round_.client_ids), seed)
 
         return {

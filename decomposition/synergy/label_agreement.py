@@ -123,6 +123,8 @@ def with_labels(result: Synergy, label_counts: npt.NDArray[np.int64], seed: int)
 def label_words(result: Synergy) -> str:
     """Describe what clusters and similarities of a diagnosis have to do with labels."""
     labels = result.attrs.get("labels")
+    if result.attrs.get("without_classes"):
+        return "labels: the run's task has no classes, so there are none"
     if labels is None:
         return "labels: the run has no partition.h5, so nothing is known of them"
     parts = []

@@ -82,7 +82,7 @@ def locality_gaps(
     >>> gap.gap, gap.distance, gap.scale  # a linear model has none
     (0.0, 1.0, 2.0)
     """
-    require_classes(samples, "the locality of clients")
+    require_classes(samples, "theory (Lemma 1)")
     _refuse_unfit(module, clients, p, round)
     if not all(epsilon > 0 for epsilon in shrink):
         raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")

@@ -40,7 +40,9 @@ def tails(measure: CurveMeasure, curves: Sequence[Band | Curve], last: int | Non
     for one in curves:
         mean, deviation, count = one.tail(measure.name, last)
         if not count:
-            parts.append(f"{one.label} not measured")
+            curve = one.curve if isinstance(one, Band) else one
+            no_error = bool(curve.loss_task) and measure.column.endswith("error")
+            parts.append(f"{one.label} {'has no error, only a loss' if no_error else 'not measured'}")
             continue
         digits, scale, unit = (".1f", 100, " %") if measure.is_share else (".3g", 1, "")
         spread = f" ± {scale * deviation:{digits}}" if count > 1 else ""
