@@ -103,7 +103,7 @@ class Alignment(TableResult):
         made = cls(tuple(MovedRow(**row) for row in moved), tuple(AverageRow(**row) for row in averages), head["attrs"])
         if not (run := made.of_run):
             return made
-        return replace(made, moved=tuple(_called_by(run, row) for row in made.moved))
+        return replace(made, moved=tuple(replace(row, model=_with_run(run, row.model)) for row in made.moved))
 
     def save(self, base: Path | str) -> list[Path]:
         """Write the models, BASE.0.safetensors, BASE.1.safetensors, ... and BASE.repaired.safetensors, and the tables;
@@ -134,6 +134,11 @@ class Alignment(TableResult):
         labels.append(label_of_repaired(labels))
         return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
 
+    @classmethod
+    def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
+        """None are known: the clients of a round may be named without their run, as in its tables."""
+        return frozenset()
+
     def list_names(self) -> tuple[str, ...]:
         """List the models that were given, in their order: the first is the one that stays, which no row of moved
         units names."""
@@ -141,7 +146,9 @@ class Alignment(TableResult):
 
     def renamed(self, labels: Mapping[str, str]) -> Self:
         """Rename the models in the tables, in what the reference is called, and of the aligned models; see
-        :meth:`~fedscope.results.Result.renamed`."""
+        :meth:`~fedscope.results.Result.renamed`. A round's client may be named as its table names it."""
+        if self.of_run and isinstance(labels, Mapping):
+            labels = {_with_run(self.of_run, name): label for name, label in labels.items()}
         made = super().renamed(labels)
         names = dict(zip(self.list_names(), made.list_names(), strict=True))
         before = self.attrs.get("reference", "")
@@ -203,9 +210,9 @@ class Alignment(TableResult):
         return {"moved": [vars(row) for row in self._kept()], "averages": [vars(row) for row in self.averages]}
 
 
-def _called_by(run: str, row: MovedRow) -> MovedRow:
-    """A row of a run's client by the name that the client has everywhere; one with a label of its own as it is."""
-    return replace(row, model=f"{run}@{row.model}") if re.match(r"[0-9]+/", row.model) else row
+def _with_run(run: str, model: str) -> str:
+    """The name that a round's client has everywhere, of that in a table; a label of its own as it is."""
+    return f"{run}@{model}" if re.match(r"[0-9]+/", model) else model
 
 
 def model_suffixes(count: int) -> tuple[str, ...]:

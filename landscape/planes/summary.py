@@ -73,7 +73,7 @@ def _models_words(plane: Plane) -> list[str]:
     if mean is not None:
         best = min(anchors, key=lambda m: (np.isnan(m.loss), m.loss))
         who = "three" if plane.span == "models" else f"{len(anchors)} clients"
-        who += of_labelled(plane.attrs)
+        who += of_labelled(plane.attrs) if "same_axes" not in plane.attrs else ""  # whose panels are called by the run
         return [
             f"the mean has loss {mean.loss:.3g}{_error(' and error {}', mean)}, "
             f"the one of the {who} with the lowest loss {best.loss:.3g}{_error(' and {}', best)}"
