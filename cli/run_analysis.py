@@ -182,14 +182,13 @@ def obtain(
             stored += zip(own, (one.attrs for one in kept), strict=True)
         results += map(make_visible, kept)
     if output.redraw:
+        _refuse_mixed(question, base, results)
         with readable(mains[0][0]):
             refuse_another(stored)
-    if blocks is not None and not output.redraw:
+        return question.join(results)
+    if blocks is not None:
         blocks.forget(question, base)
-    if output.redraw:
-        _refuse_mixed(question, base, results)
-    else:
-        _place_parts(question, base, results)
+    _place_parts(question, base, results)
     return question.join(results)
 
 
