@@ -412,7 +412,12 @@ def _changed_settings(kept: Mapping[str, Any], settings: Mapping[str, Any]) -> l
     asked = {key: None for key in ONLY if key in kept} | {
         key: value for key, value in settings.items() if key not in SAID_ONLY
     }
-    return [key for key, value in asked.items() if not _same(key, kept.get(key), value)]
+    changed = [key for key, value in asked.items() if not _same(key, kept.get(key), value)]
+    # where weights are others, so are models that are called alike but lie elsewhere
+    elsewhere = "addresses" in asked and kept.get("addresses") != asked["addresses"]
+    return (
+        ["addresses", *changed] if elsewhere and "models_sha256" in changed and "addresses" not in changed else changed
+    )
 
 
 def _same(key: str, kept: Any, asked: Any) -> bool:

@@ -55,10 +55,12 @@ def is_statistic(name: str) -> bool:
 
     >>> is_statistic("1.running_var"), is_statistic("batch_normalization/moving_mean:0"), is_statistic("fc.mean")
     (True, True, False)
+    >>> is_statistic("site:0.running_mean")
+    True
     >>> is_statistic("batch_stats.BatchNorm_0.mean"), is_statistic("params.BatchNorm_0.bias")
     (True, False)
     """
-    *places, last = re.split(r"[./]", name.partition(":")[0])
+    *places, last = re.split(r"[./]", re.sub(r":\d+$", "", name))
     return last in (*STATISTICS, *_OF_KERAS) or _OF_FLAX in places
 
 

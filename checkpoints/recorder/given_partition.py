@@ -169,9 +169,11 @@ def _rows(client: Any, given: Any) -> np.ndarray:
         ValueError: no numbers.
     """
     if hasattr(given, "indices") and hasattr(given, "dataset"):  # torch's Subset, whose items are samples
-        nested = hasattr(given.dataset, "indices") and hasattr(given.dataset, "dataset")
-        rows_of = "[part.dataset.indices[i] for i in part.indices]" if nested else "part.indices"
-        of = "a part of a part" if nested else f"a {type(given).__name__}"
+        row, below, whole = "i", "part.dataset", given.dataset
+        while hasattr(whole, "indices") and hasattr(whole, "dataset"):  # a part of a part
+            row, below, whole = f"{below}.indices[{row}]", f"{below}.dataset", whole.dataset
+        rows_of = "part.indices" if row == "i" else f"[{row} for i in part.indices]"
+        of = f"a {type(given).__name__}" if row == "i" else "a part of a part"
         raise FedscopeError(
             f"partition= gives client {client} {of}; give its rows of x_train, as {{{client}: {rows_of}}}"
         )

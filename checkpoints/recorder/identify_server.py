@@ -16,6 +16,7 @@ from enum import IntEnum
 from math import isnan, nan
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from ..io.errors import list_few
 from ..models.weights import BFLOAT16, Layout
@@ -175,7 +176,8 @@ class ServerIdentifier:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._before: tuple[np.ndarray, np.ndarray] | None = None  # m, d
-        self._start: np.ndarray | None = None
+        self._start = b""  # the sum of the last round's
+        self._least = 0.0  # of the precision that the server has computed in, as far as its numbers tell
         self._has_moved = False
         #: how many rounds in a row have the start of the one before, whose server had made another model of it
         self.again = 0
@@ -190,11 +192,14 @@ class ServerIdentifier:
         origin = sampled.vector(clients[int(np.argmax(p > 0))] if start is None else start)
         d = sampled.vector(global_)
         norm = float(np.linalg.norm(d))
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._least = _EPS["float32"] if np.array_equal(d, d.astype(np.float32)) else 0.0
         d -= origin
-        same = start is not None and self._start is not None and np.array_equal(origin, self._start)
-        # from zeros, updates are models
-        self.again = self.again + 1 if same and self._has_moved and origin.any() else 0
-        self._start, self._has_moved = (None, False) if start is None else (origin, bool(d.any()))
+        begins = (
+            b"" if start is None or not origin.any() else xxh3_128_digest(origin.view(np.uint8).data)
+        )  # from zeros, updates are models
+        self.again = self.again + 1 if begins and begins == self._start and self._has_moved else 0
+        self._start, self._has_moved = begins, bool(np.isfinite(norm) and d.any())
         moves = ClientMoves(sampled, origin, clients, p)
         if start is None:
             step, self._before = self._told_without_start(d, moves, norm), None
@@ -230,8 +235,9 @@ class ServerIdentifier:
             return step
         linear = [(_linear(d, mean, self._before, noise), plain) for mean, plain in _means(moves)]
         found = [replace(step, plain=plain) for step, plain in linear if step is not None]
-        if found:  # the simplest, and of two means the one that leaves less
-            return min(found, key=lambda step: (step.rule, step.left))
+        if found:
+            one, other = found[0], found[-1]
+            return other if other.rule <= one.rule and _is_nearer(other.left, one.left, len(d)) else one
         for mean, plain in _means(moves) if len(d) >= FEW else ():
             (rate,), left = fit(d, [mean + start])
             if left <= noise:
@@ -257,7 +263,7 @@ class ServerIdentifier:
         """Bound the distance by which rounding moves a mean of clients: each of C terms, and the sum, is rounded to the
         precision of the weights; some servers sum in it."""
         dtypes = [entry.stored or entry.dtype for entry in self.layout.parameters]
-        eps = max((_EPS.get(dtype, 0.0) for dtype in dtypes), default=0.0)
+        eps = max((self._least, *(_EPS.get(dtype, 0.0) for dtype in dtypes)))
         return float(_rounding(clients, max(eps, 1e-12)) * norm)
 
     def _statistics(
@@ -325,10 +331,13 @@ def _is_late(moves: ClientMoves, noise: float) -> bool:
 
 
 def _average(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> ServerStep | None:
-    """Check whether the step is a mean of the moves, as far as the precision tells; of two means the nearer one."""
-    left, plain, mean = min(
-        ((float(np.linalg.norm(d - mean)), plain, mean) for mean, plain in _means(moves)), key=lambda one: one[:2]
-    )
+    """Check whether the step is a mean of the moves, as far as the precision tells: the weighted one, unless the plain
+    one is nearer."""
+    left, plain, mean = np.inf, False, d
+    for one, is_plain in _means(moves):
+        apart = float(np.linalg.norm(d - one))
+        if not is_plain or _is_nearer(apart, left, len(d)):
+            left, plain, mean = apart, is_plain, one
     if left > noise:
         return None
     rate = _other_rate(d, mean, noise)
@@ -337,6 +346,12 @@ def _average(d: np.ndarray, moves: ClientMoves, noise: float, length: float) -> 
     if abs(rate - 1) > _PLAIN:
         return ServerStep(Rule.COARSE, left=left / length)
     return ServerStep(Rule.MEAN, 1.0, plain=plain, left=left / length if length else 0.0)
+
+
+def _is_nearer(left: float, than: float, count: int) -> bool:
+    """Check whether what a plain mean leaves of a step is less than what a weighted one does by more than rounding
+    explains: by chance the squares differ by a share of about 1 / n."""
+    return count >= FEW and than**2 - left**2 > (2 * _SURE) ** 2 / count * left**2
 
 
 def _other_rate(d: np.ndarray, mean: np.ndarray, noise: float) -> float:

@@ -261,12 +261,12 @@ class Recorder:
             return None
         known, place = self._known.draft(), f"{self.path}@{self._known.next}"
         refuse_without_starts(place, start=start, starts=starts, mixing=mixing, staleness=staleness)
-        models = self._models(known, place, clients, start, global_, starts)
-        beside = {"samples": samples, "weights": weights, "staleness": staleness}
         counted, weighed = is_counted(clients), samples is not None or weights is not None
         replies = clients if isinstance(clients, Mapping | list | tuple) else ()
-        if clause := unread_numbers(replies, counted=counted, weighed=weighed):
+        if clause := unread_numbers(replies, place, counted=counted, weighed=weighed):
             known.tell("replies", f"{place}: {clause}")
+        models = self._models(known, place, clients, start, global_, starts)
+        beside = {"samples": samples, "weights": weights, "staleness": staleness}
         cohort = _cohort_of(models, beside, mixing, place)
         self._check_partition(known, cohort, place, counted=counted)
         given = _numbers_of(known, {} if metrics is None else metrics, place)
@@ -278,7 +278,8 @@ class Recorder:
         _tell_diverged(known, cohort, place)
         step = self._look(known, models, cohort, place)
         paired = not isinstance(clients, Mapping) and not counted
-        if paired and not weighed and step is not None and _weighs_by_numbers(step, models, cohort):
+        untold = paired and not weighed and "pairs" not in known.said
+        if untold and step is not None and _weighs_by_numbers(step, models, cohort):
             known.tell(
                 "pairs",
                 f"{place}: the first parts of clients= were taken for the clients' numbers, but as numbers of samples "
@@ -427,7 +428,8 @@ class Recorder:
             known.tell(
                 "again",
                 f"{place}: start is the same in the last {_AGAIN + 1} rounds, though global was another model each "
-                "time; give as start a copy of the model that the clients of the round were sent",
+                "time; give as start a copy of the model that the clients of the round were sent, unless all of these "
+                "began from one",
             )
         if statistics:
             known.tell("statistics", f"{place}: statistics were not averaged: {'; '.join(statistics)}")
@@ -533,7 +535,7 @@ class Recorder:
         if loop and "same" not in known.said:
             if not files and (clause := one_memory(sent, end, read, began)):
                 known.tell("memory", f"{place}: {clause}")
-            elif clause := one_model(sent, read):
+            elif clause := one_model(sent, end, read, [entry.name for entry in layout.parameters]):
                 known.tell("one", f"{place}: {clause}")
         return _Models(layout, read, sent, end, None if starts is None else began, loop)
 
@@ -757,8 +759,10 @@ def _shared_alone(servers: Mapping[str, ModelTensors | None], clients: Iterable[
 def _weighs_by_numbers(step: ServerStep, models: _Models, cohort: _Cohort) -> bool:
     """Check whether the clients' numbers, taken for n_k, make the server's model their mean, and equal weights do not:
     pairs of loops that weigh with them are (n_k, model)."""
-    if step.rule is Rule.MEAN or models.global_ is None or not (total := sum(cohort.ids)):
+    known = (Rule.MEAN, Rule.MEDIAN, Rule.ONE_CLIENT, Rule.UNCHANGED, Rule.COARSE)
+    if step.rule in known or models.global_ is None or not all(cohort.ids):  # no number of samples is 0
         return False
+    total = sum(cohort.ids)
     p = np.array([k / total for k in cohort.ids])
     told, _ = ServerIdentifier(models.layout).look(models.start, cohort.models, p, models.global_)
     return told.rule is Rule.MEAN and not told.plain

@@ -3,12 +3,14 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from .coerce_models import ModelTensors, Place
 
+#: numbers that are not the same by chance, at least
+FEW = 12
 Places = frozenset[tuple[str, Place]]
 
 #: what a loop does instead
@@ -44,14 +46,22 @@ def one_memory(
     return ""
 
 
-def one_model(start: ModelTensors | None, clients: Mapping[int, ModelTensors]) -> str:
-    """Say that clients who have left their start all have one model, as those have that were given the server's before
+def one_model(
+    start: ModelTensors | None, end: ModelTensors | None, clients: Mapping[int, ModelTensors], weights: Sequence[str]
+) -> str:
+    """Say that clients who have left their start all have the server's model, as those have that were given it before
     they were recorded; else empty.
 
     Others seldom are alike beyond their first tensor.
+
+    Args:
+        weights: the names of what is trained; of a few numbers several clients may have the same by chance.
     """
     first, *others = clients.values()
-    if start is None or not others or not all(_is_same(first, one) for one in others) or _is_same(first, start):
+    if start is None or not others or sum(first.arrays[name].size for name in weights) < FEW:
+        return ""
+    alike = all(_is_same(first, one, weights) for one in (*others, *([] if end is None else [end])))
+    if not alike or _is_same(first, start, weights):
         return ""
     return (
         f"all {len(clients)} clients have the same weights, and not those of start; take them after their training, "
@@ -59,8 +69,8 @@ def one_model(start: ModelTensors | None, clients: Mapping[int, ModelTensors]) -
     )
 
 
-def _is_same(one: ModelTensors, other: ModelTensors) -> bool:
-    return all(np.array_equal(array, other.arrays[name]) for name, array in one.arrays.items())
+def _is_same(one: ModelTensors, other: ModelTensors, names: Sequence[str]) -> bool:
+    return all(np.array_equal(one.arrays[name], other.arrays[name]) for name in names)
 
 
 def _memory(model: ModelTensors | None) -> Places | None:

@@ -125,4 +125,7 @@ def test_a_result_of_a_run_by_another_path_is_found_again(
     Path("runs").rename("moved")
     assert ask("moved/ima") == 0
     assert ask("s1/ima") == 2
-    assert "holds another result" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "holds another result, of " in said
+    assert "made again" not in said  # nor have weights changed: it is another run
+    assert "have changed" not in said

@@ -25,6 +25,7 @@ from .history_notes import history_notes
 from .layout import axes_of, position, words_of
 from .losses import notes_on_losses, refuse_choice_by_loss, tasks_of, unlike_losses
 from .notes import (
+    notes_on_average,
     notes_on_cells,
     notes_on_data,
     notes_on_diverged,
@@ -362,6 +363,7 @@ def table(
             *notes_on_data(gathered),
             *about_rows(there, row_of),
             *notes_on_losses(gathered.entries, unlike),
+            *notes_on_average(gathered.entries, (*rows, *columns)),
             *notes_on_cells(gathered, cells, baseline),
             *notes_on_models(gathered, chosen, of),
             *(notes_on_short_runs(gathered, chosen, of, last) if last is not None else ()),

@@ -186,7 +186,7 @@ def _is_crossed(entries: Sequence[TableRun]) -> bool:
     """Check whether several methods each have all of several averages, which are columns then: a paper's "+ IMA"."""
     pairs = {tuple(str(entry.settings.get(key)) for key in PAIR) for entry in entries}
     methods, averages = ({pair[i] for pair in pairs} for i in (0, 1))
-    return len(methods) > 1 and len(pairs) == len(methods) * len(averages)
+    return len(methods) > 1 and len(averages) > 1 and len(pairs) == len(methods) * len(averages)
 
 
 def words_of(keys: Sequence[str], entry: TableRun) -> str:

@@ -150,6 +150,15 @@ def notes_on_later_measurements(gathered: Gathered, measures: Sequence[CurveMeas
     return [f"{list_few(own, 5)}: measured afterwards: {words}" for words, own in names.items()]
 
 
+def notes_on_average(entries: Sequence[TableRun], axes: Sequence[str]) -> list[str]:
+    """Say over which average over rounds all runs are, where the axes name clients and servers alone."""
+    (name, *others) = {str(entry.settings.get("average.method")) for entry in entries}
+    if others or name in ("none", "None") or {"method", "average.method"} & {*axes}:
+        return []
+    of_methods = {"client.method", "server.method"} & {*axes}
+    return [f"all runs average over rounds with {name}"] if of_methods else []
+
+
 def notes_on_models(gathered: Gathered, measures: Sequence[CurveMeasure], of: str) -> list[str]:
     """Say of which measures the global models of some runs have no numbers."""
     names = [measure.name for measure in measures if measure.column.startswith(OF_DEPLOYED)]

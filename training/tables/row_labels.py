@@ -76,7 +76,11 @@ def _of_row(label: str, rows: Sequence[str]) -> str:
 
 
 def with_labels(table: Comparison, labels: Mapping[str, str]) -> Comparison:
-    """Return a table whose rows are called so; see :meth:`~fedscope.results.base.Result.renamed`."""
+    """Return a table whose rows are called so; see :meth:`~fedscope.results.base.Result.renamed`.
+
+    Raises:
+        FedscopeError: two rows would be printed alike.
+    """
     refuse_misfits(labels, table.rows_named)
     if not labels:
         return table
@@ -89,6 +93,9 @@ def with_labels(table: Comparison, labels: Mapping[str, str]) -> Comparison:
         commands={labels.get(row, row): own for row, own in table.commands.items()},
         attrs=_attrs(table, labels),
     )
+    printed = [printed_row(made, row) for row in made.rows_named]
+    if twice := next((row for row in printed if printed.count(row) > 1), None):
+        raise FedscopeError(f"two of the rows would be called {twice!r}; give each a label of its own")
     told = dict(zip(_told_by_cells(table), _told_by_cells(made), strict=True))
     return replace(made, notes=tuple(told.get(note) or _chosen(note, labels) for note in table.notes))
 

@@ -508,6 +508,17 @@ def reply(k: int, n: int, **others: Any) -> dict[str, Any]:
             {},
             "n beside 'delta' is not read; give samples=[one['n'] for one in clients]",
         ),
+        (
+            [{"model": model(3), "weight": 0.2}, {"model": model(0), "weight": 0.8}],
+            {},
+            "weight beside 'model' is not read; give weights=[one['weight'] for one in clients]",
+        ),
+        (
+            [{"model": model(3), "id": 7, "n": 3}, {"model": model(0), "id": 7, "n": 4}],  # of no client alone
+            {},
+            "n beside 'model' is not read; give samples=[one['n'] for one in clients]",
+        ),
+        ([{"weight": 0.4, "bias": [0.1, 0.2]}, {"weight": 0.5, "bias": [0.1, 0.2]}], {}, ""),  # a model itself
         ([{"state_dict": model(3), "epoch": 4}, {"state_dict": model(0), "epoch": 4}], {}, ""),
         ({3: reply(3, 10), 0: reply(0, 90)}, {"samples": {3: 10, 0: 90}}, ""),
     ],
@@ -532,9 +543,38 @@ def test_numbers_beside_the_model_of_a_reply_are_told(
         assert by_id == pytest.approx({3: 0.1, 0: 0.9})
 
 
+def test_clients_by_words_are_told_to_be_numbered_and_modules_to_be_taken_out(tmp_path: Path) -> None:
+    replies = [{"site": f"site-{k}", "weights": model(k), "n": 5} for k in (1, 2)]
+    remedy = (
+        "clients={numbers[one['site']]: one['weights'] for one in clients}, samples={numbers[one['site']]: one['n'] "
+        "for one in clients}"
+    )
+    with Recorder(tmp_path / "run") as recorder:
+        (said,) = told_by(recorder, replies)
+    assert said.endswith(
+        f"site and n beside 'weights' are not read; give {remedy}, with numbers = {{name: k for k, name in "
+        "enumerate(names)} made once before the rounds"
+    )
+    made = eval(f"dict({remedy})", {"clients": replies, "numbers": {"site-1": 4, "site-2": 9}})
+    assert made["samples"] == {4: 5, 9: 5}
+    nets = [{"client_id": k, "model": nn.Linear(3, 1), "num_samples": 5} for k in (3, 0)]
+    with Recorder(tmp_path / "modules") as recorder:
+        with pytest.raises(FedscopeError) as refused:
+            recorder.round(clients=nets)
+        assert str(refused.value).endswith(
+            "modules@1: clients= are dictionaries with a module under 'model'; give clients={one['client_id']: "
+            "one['model'] for one in clients}, samples={one['client_id']: one['num_samples'] for one in clients}"
+        )
+        recorder.round(clients={one["client_id"]: one["model"] for one in nets})
+
+
 @pytest.mark.parametrize(
     ("clients", "remedy"),
     [
+        (
+            [(model(1), np.int64(10)), (model(2), np.int64(30))],
+            "clients=[model for model, _ in clients], samples=[n for _, n in clients]",
+        ),
         ([(model(1), 10), (model(2), 30)], "clients=[model for model, _ in clients], samples=[n for _, n in clients]"),
         (
             {4: ([np.ones(3)], 10, {}), 7: ([np.zeros(3)], 30, {})},
@@ -643,13 +683,18 @@ def test_a_part_of_a_part_is_told_its_rows(tmp_path: Path) -> None:
     whole = TensorDataset(torch.zeros(12, 3), torch.arange(12) % 2)
     parts = [Subset(whole, range(6)), Subset(whole, range(6, 12))]
     own = [Subset(part, [1, 3]) for part in parts]
-    with pytest.raises(FedscopeError) as refused:
-        Recorder(tmp_path / "run", partition=dict(enumerate(own)), labels=TOPICS)
-    remedy = "{0: [part.dataset.indices[i] for i in part.indices]}"
-    assert str(refused.value).endswith(
-        f"partition= gives client 0 a part of a part; give its rows of x_train, as {remedy}"
-    )
-    assert [eval(remedy, {"part": part})[0] for part in own] == [[1, 3], [7, 9]]
+    thrice = [Subset(part, [1]) for part in own]
+    for given, row, rows in (
+        (own, "part.dataset.indices[i]", [[1, 3], [7, 9]]),
+        (thrice, "part.dataset.dataset.indices[part.dataset.indices[i]]", [[3], [9]]),
+    ):
+        with pytest.raises(FedscopeError) as refused:
+            Recorder(tmp_path / "run", partition=dict(enumerate(given)), labels=TOPICS)
+        remedy = f"{{0: [{row} for i in part.indices]}}"
+        assert str(refused.value).endswith(
+            f"partition= gives client 0 a part of a part; give its rows of x_train, as {remedy}"
+        )
+        assert [eval(remedy, {"part": part})[0] for part in given] == rows
 
 
 def test_a_start_that_was_copied_once_is_told(tmp_path: Path) -> None:
@@ -671,8 +716,39 @@ def test_a_start_that_was_copied_once_is_told(tmp_path: Path) -> None:
     assert [len(one) for one in told["stale"]] == [0, 0, 1, 0, 0]
     assert told["stale"][2][0].endswith(
         "stale@3: start is the same in the last 3 rounds, though global was another model each time; give as start a "
-        "copy of the model that the clients of the round were sent"
+        "copy of the model that the clients of the round were sent, unless all of these began from one"
     )
+
+
+def test_a_server_that_drops_diverged_rounds_began_from_its_own_model(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    start, nan = {"w": draw.normal(size=40)}, {"w": np.full(40, np.nan)}
+    with Recorder(tmp_path / "run") as recorder:
+        for _ in range(4):
+            clients = [{"w": start["w"] + draw.normal(size=40)}, nan]
+            said = told_by(recorder, clients, start={"w": start["w"].copy()}, global_={"w": nan["w"].copy()})
+            assert not [one for one in said if "start is the same" in one]
+
+
+@pytest.mark.parametrize("case", ["steps alone", "another server", "few"])
+def test_clients_that_are_alike_for_another_reason_are_not_told(tmp_path: Path, case: str) -> None:
+    size = 5 if case == "few" else 40
+    start = {"w": np.ones(size), "steps": np.array(0)}
+    end = {"w": np.full(size, 1.0 if case == "steps alone" else 2.0), "steps": np.array(5)}
+    clients = [{name: array.copy() for name, array in end.items()} for _ in range(3)]
+    if case == "another server":
+        end = {"w": np.full(size, 3.0), "steps": np.array(5)}
+    with Recorder(tmp_path / "run") as recorder:
+        said = told_by(recorder, clients, start=start, global_=end)
+    assert not [one for one in said if "same weights" in one]
+
+
+def test_a_server_that_takes_one_client_is_none_of_samples(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    start, one, other = ({"w": draw.normal(size=40)} for _ in range(3))
+    with Recorder(tmp_path / "run") as recorder:
+        end = {"w": other["w"].copy()}
+        assert told_by(recorder, [(0, one), (1, other)], start=start, global_=end) == []
 
 
 def test_clients_that_were_given_the_servers_model_before_are_told(tmp_path: Path) -> None:

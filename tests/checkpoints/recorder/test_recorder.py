@@ -369,6 +369,42 @@ def test_a_servers_rule_is_not_hidden_by_the_bound_on_rounding(
     assert str(found) == said
 
 
+@pytest.mark.parametrize(
+    ("dtype", "counts", "spread", "size"),
+    [
+        ("f2", [8572] * 3 + [8571] * 4, 0.05, 5000),
+        ("f2", [288, 288, 288, 287, 287], 0.05, 200),
+        ("f4", [8572] * 3 + [8571] * 4, 1e-4, 2000),
+    ],
+)
+def test_weights_that_are_nearly_equal_do_not_make_a_plain_mean(
+    tmp_path: Path, dtype: str, counts: list[int], spread: float, size: int
+) -> None:
+    """Where the two means differ by less than rounding, rounding chose between them."""
+    draw, p = np.random.default_rng(0), np.array(counts) / sum(counts)
+    w, found = (0.1 * draw.normal(size=size)).astype(dtype), set()
+    with Recorder(tmp_path / "run") as recorder:
+        for _ in range(10):
+            clients = [(w.astype("f4") + 0.1 * spread * draw.normal(size=size)).astype(dtype) for _ in counts]
+            end = sum(q * one.astype("f8") for q, one in zip(p, clients, strict=True)).astype(dtype)
+            step = recorder.round(
+                start={"w": w}, clients=[{"w": one} for one in clients], samples=counts, global_={"w": end}
+            )
+            found.add((step and step.rule, step and step.plain))
+            w = end
+    assert found <= {(Rule.MEAN, False), (Rule.COARSE, False)}
+
+
+def test_a_server_that_averages_in_float32_for_models_in_float64_is_known(tmp_path: Path) -> None:
+    """It was "no known server": 6.5e-05 % of its step was left."""
+    draw = np.random.default_rng(0)
+    clients = [{"w": draw.normal(size=200)} for _ in range(3)]
+    end = np.mean([one["w"].astype(np.float32) for one in clients], axis=0).astype(float)
+    with Recorder(tmp_path / "run") as recorder:
+        step = recorder.round(start={"w": draw.normal(size=200)}, clients=clients, global_={"w": end})
+    assert str(step) == "global is the weighted mean of the clients"
+
+
 def test_many_clients_in_half_precision_have_no_late_start(tmp_path: Path) -> None:
     """Their mean move is below the bound on rounding, and still the share that chance leaves of independent ones."""
     draw = torch.Generator().manual_seed(0)

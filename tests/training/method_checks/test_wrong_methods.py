@@ -406,7 +406,7 @@ def test_objects_names_and_modules_are_checked_and_what_is_no_method_is_refused(
         FedscopeError, match="method = int is no method; give a name, a class derived from ClientMethod"
     ):
         check_method(int)
-    with pytest.raises(FedscopeError, match=r'check-method fedavgn is not a method .*did you mean "fedavgm"'):
+    with pytest.raises(FedscopeError, match=r'.fedavgn. is not a method .*did you mean "fedavgm"'):
         check_method("fedavgn")
     with pytest.raises(FedscopeError, match=r"only='ordre' is not a check; did you mean .order."):
         check_method("fma", only="ordre")

@@ -139,3 +139,9 @@ def test_labels_that_do_not_fit_are_refused(given: Any, said: str) -> None:
     with pytest.raises(FedscopeError) as refused:
         labels_of_rows(given, ("fma", "ima/x"))
     assert str(refused.value) == said
+
+
+@pytest.mark.parametrize("labels", [{"fma": "IMA"}, {"ima": "FMA (FedAvg)"}, {"fma": "x", "ima": "x"}])
+def test_two_rows_of_one_printed_name_are_refused(labels: Mapping[str, str]) -> None:
+    with pytest.raises(FedscopeError, match=r"^two of the .* would be called '.*'; give each a label of its own$"):
+        compared().renamed(labels)

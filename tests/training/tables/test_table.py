@@ -392,7 +392,7 @@ def test_clients_and_servers_make_a_table_of_two_factors(client: str) -> None:
     assert axes_of(runs, (), (), both[0]) == (("server.method",), ()), "the best client of each server"
     assert axes_of(runs, ("client.method", "server.method")) == (("client.method", "server.method"), ())
     assert axes_of(runs, (), ("client.method", "server.method"))[0] == ("average.method",), "one row"
-    assert axes_of(runs) == (("method",), ())
+    assert axes_of(runs) == (("method", "average.method"), ())
     plain = [factorial(one, "fma") for one in ("sgd", client)]
     assert axes_of(plain, (), (), both[0]) == (both[1], ()), "the best client is no row"
     averaged = [factorial(*pair, average) for pair in factors for average in ("none", "ima")]
@@ -906,3 +906,15 @@ def test_a_table_of_nothing_that_was_measured_names_what_was(tmp_path: Path) -> 
         FedscopeError, match=r"^no run has measured test_loss; give another measures=, of participants, test_eror$"
     ):
         table(tmp_path / "slip")
+
+
+def test_one_average_of_all_runs_is_said(tmp_path: Path) -> None:
+    """Runs that IMA deploys were rows of FMA and FedProx, without a word."""
+    runs = []
+    for client in ("sgd", "fedprox"):
+        asked = settings("fma", 1.0, 0, client={"method": client}, average={"method": "ima", "start": 2})
+        runs.append(train(asked, tmp_path / client))
+    assert table(runs).rows_named == ("ima", "fedprox+ima")
+    found = table(runs, rows=["client.method"], columns=["server.method"])
+    assert "all runs average over rounds with ima" in found.notes
+    assert not any("average over rounds" in note for note in table(runs).notes)
