@@ -9,8 +9,8 @@ import numpy as np
 
 from .coerce_models import ModelTensors, Place
 
-#: numbers that are not the same by chance, at least
-FEW = 12
+#: as many numbers are not the same by chance
+_MANY = 12
 Places = frozenset[tuple[str, Place]]
 
 #: what a loop does instead
@@ -58,7 +58,7 @@ def one_model(
         weights: the names of what is trained; of a few numbers several clients may have the same by chance.
     """
     first, *others = clients.values()
-    if start is None or not others or sum(first.arrays[name].size for name in weights) < FEW:
+    if start is None or not others or sum(first.arrays[name].size for name in weights) < _MANY:
         return ""
     alike = all(_is_same(first, one, weights) for one in (*others, *([] if end is None else [end])))
     if not alike or _is_same(first, start, weights):

@@ -168,6 +168,9 @@ def labels_of(
         if sign and old not in known and (len(strange) < len(told) or parts or (hint := nearest(old, known))):
             hint = nearest(old, known) or f"; it names {', '.join(names)}"
             raise FedscopeError(f"{old!r} is not in this result{hint}")
+    if 0 < len(strange) < len(told):
+        plain = next(label for label, (old, sign, _) in zip(given, told, strict=True) if not sign or old not in known)
+        raise FedscopeError(f"the label {plain!r} says no OLD=, and others do; give all as OLD=NEW, or all in order")
     # of several planes, not of the models on them
     whole = [] if rows else [name for name in names if "/" not in name]
     for those in (drawn, names, whole, runs):

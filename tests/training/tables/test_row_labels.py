@@ -125,6 +125,8 @@ def test_a_row_is_named_as_it_is_or_as_it_is_printed(given: Any, labels: Mapping
         (["fna=a"], "'fna' is not in this result; did you mean \"fma\"?"),
         (["fma=a", "swa=b"], "'swa' is not in this result; it names fma, ima/x"),
         (["fma=a", "fma=b"], "'fma' is given two labels; give one"),
+        (["a", "fma=b"], "the label 'a' says no OLD=, and others do; give all as OLD=NEW, or all in order"),
+        (["ima/x=a", "b"], "the label 'b' says no OLD=, and others do; give all as OLD=NEW, or all in order"),
         (["fma=ima/x"], "two of the rows would be called 'ima/x'; give each a label of its own"),
         (["a", "a"], "two of the rows would be called 'a'; give each a label of its own"),
         (["fma="], "the label of 'fma' is empty; give a word that figures can show"),
