@@ -13,6 +13,7 @@ import click
 
 from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError, expand_home
+from ..checkpoints.io.visible_text import visible
 from ..evaluation.device import PRECISIONS, precision_word
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
 
@@ -43,6 +44,19 @@ class Inches(_Type):
         if not 2 <= width <= 20:
             self.fail(f"{value} is {width:g} inches; figures are 2 to 20 inches wide", param, ctx)
         return width
+
+
+class Words(_Type):
+    """Text of figures, as it was typed also where Python took its bytes for ASCII's."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return text that can be drawn and written; bytes of another encoding as escapes."""
+        try:
+            return os.fsencode(str(value)).decode("utf-8")
+        except UnicodeError:  # bytes of Latin-1, or letters that an ASCII system cannot have given
+            return visible(value)
 
 
 class Count(_Type):
@@ -447,13 +461,14 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """--out, --width, --title, --style, --format, --label, --redraw, --force and --json as ``output``."""
     drawing = [
         click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
-        click.option("--title", help="Title of the figure (default: none)."),
+        click.option("--title", type=Words(), help="Title of the figure (default: none)."),
         style_option,
         format_option(),
         click.option(
             "--label",
             "labels",
             multiple=True,
+            type=Words(),
             metavar="NAME",
             help="What a run or model is called in figures and sentences, in their order, or OLD=NEW; repeatable.",
         ),

@@ -23,6 +23,15 @@ from ..checkpoints.io.errors import list_few
 from ..distributed.torchvision_import import beside_torchvision, is_torchvisions, remedy
 
 
+def written(option: str, text: str) -> str:
+    """Where a text was typed, for sentences.
+
+    >>> written("--model", "nets:Net"), written("--code client=", "mine:Mine")
+    ('--model nets:Net', '--code client=mine:Mine')
+    """
+    return f"{option}{text}" if option.endswith("=") else f"{option} {text}"
+
+
 class CodeFile(str):
     """``path/to/arch.py:Net``: code in a file, as somebody typed it on a command line, and nobody else may say it.
 
@@ -53,12 +62,12 @@ class CodeFile(str):
                 nearest(path.name, beside, offers)
                 or "; give the path of a Python file, or a module as Python imports it"
             )
-            raise FedscopeError(f"{option} {text}: there is no file {path}{near}")
+            raise FedscopeError(f"{written(option, text)}: there is no file {path}{near}")
         if not name:
             known = _defined_in(path)
             offer = f"{path}:{known[0]}" if known else f"{path}:NAME"
             more = f"; it defines {list_few(known, 6)}" if len(known) > 1 else ""
-            raise FedscopeError(f"{option} {text} names a file and nothing in it; write {offer}{more}")
+            raise FedscopeError(f"{written(option, text)} names a file and nothing in it; write {offer}{more}")
         return CodeFile(text)
 
 
@@ -127,6 +136,11 @@ class ImportString:
     keywords: tuple[tuple[str, Any], ...] = ()
     file: str = ""
 
+    @property
+    def place(self) -> str:
+        """Where it was typed, for sentences."""
+        return written(self.option, self.text)
+
     @classmethod
     def parse(cls, option: str, text: str) -> ImportString:
         """Read what was typed; nothing is imported.
@@ -146,7 +160,7 @@ class ImportString:
         importable = all(part.isidentifier() for part in module.split(".")) and not module.endswith(".py")
         if not ((importable or file) and name.isidentifier()):
             raise FedscopeError(
-                f"{option} {text} is not a module:factory; write the module as Python imports it, as in "
+                f"{written(option, text)} is not a module:factory; write the module as Python imports it, as in "
                 f"mypkg.nets:resnet20 or 'mypkg.nets:resnet(20)'{_other_form(module, rest)}"
             )
         if not bracket:
@@ -157,7 +171,7 @@ class ImportString:
             parsed = None
         if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
             raise FedscopeError(
-                f"{option} {text} is not a call of {name}; write its arguments as Python does, as in "
+                f"{written(option, text)} is not a call of {name}; write its arguments as Python does, as in "
                 f"'{module}:{name}(16)'"
             )
         args = tuple(_literal(option, text, argument) for argument in parsed.args)
@@ -197,26 +211,25 @@ class ImportString:
         with self._folder():
             if not callable(factory):
                 raise FedscopeError(
-                    f"{self.option} {self.text}: {self.name} is {describe_type(factory)} and cannot be called; name a "
+                    f"{self.place}: {self.name} is {describe_type(factory)} and cannot be called; name a "
                     "function or a class"
                 )
             if not inspect.isclass(factory) and callable(getattr(factory, "named_parameters", None)):
                 raise FedscopeError(
-                    f"{self.option} {self.text}: {self.name} is a {type(factory).__name__} that is made already; name "
+                    f"{self.place}: {self.name} is a {type(factory).__name__} that is made already; name "
                     "its class, or a function that returns it"
                 )
             try:
                 return beside_torchvision(lambda: factory(*self.args, **dict(self.keywords)))
             except SystemExit as error:
-                raise FedscopeError(f"{self.option} {self.text}: {self.spoken} {_ends(error)}") from error
+                raise FedscopeError(f"{self.place}: {self.spoken} {_ends(error)}") from error
             except Exception as error:
                 if is_torchvisions(error):
                     raise FedscopeError(
-                        f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}{remedy()}"
+                        f"{self.place}: {self.name}() failed with {describe_error(error)}{remedy()}"
                     ) from error
                 raise FedscopeError(
-                    f"{self.option} {self.text}: {self.name}() failed with {describe_error(error)}"
-                    f"{self._remedy(factory, error)}"
+                    f"{self.place}: {self.name}() failed with {describe_error(error)}{self._remedy(factory, error)}"
                 ) from error
 
     def _remedy(self, factory: Any, error: Exception) -> str:
@@ -240,7 +253,7 @@ class ImportString:
         return _folder_first(expand_home(self.file).parent if self.file else Path.cwd())
 
     def _imported(self) -> ModuleType:
-        place = f"{self.option} {self.text}"
+        place = self.place
         try:
             if self.file:
                 return beside_torchvision(lambda: _run_file(expand_home(self.file)))
@@ -263,7 +276,7 @@ class ImportString:
         if not hasattr(module, self.name):
             known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
             raise FedscopeError(
-                f"{self.option} {self.text}: {self.module} ({getattr(module, '__file__', None) or 'built in'}) has no "
+                f"{self.place}: {self.module} ({getattr(module, '__file__', None) or 'built in'}) has no "
                 f"{self.name}{nearest(self.name, known)}"
             )
         return getattr(module, self.name)
@@ -313,8 +326,8 @@ def _literal(option: str, text: str, node: ast.AST) -> Any:
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         shown = ast.unparse(node)
         raise FedscopeError(
-            f"{option} {text}: {shown} is not a literal; give numbers, strings, lists or dictionaries of them, True, "
-            "False or None, and make everything else in the function"
+            f"{written(option, text)}: {shown} is not a literal; give numbers, strings, lists or dictionaries of "
+            "them, True, False or None, and make everything else in the function"
         ) from None
 
 

@@ -109,10 +109,17 @@ def expand_home(text: Path | str) -> Path:
     """Make a path of what was typed, with ``~`` as the home folder.
 
     Raises:
-        FedscopeError: the home folder of a user that there is not.
+        FedscopeError: the home folder of a user that there is not; another object than a path.
+
+    >>> expand_home(None)
+    Traceback (most recent call last):
+        ...
+    fedscope.checkpoints.io.errors.FedscopeError: None is no path; give text or a pathlib.Path
     """
     try:
         return Path(text).expanduser()
+    except TypeError:  # in Python alone, as of a variable that nothing was given to
+        raise FedscopeError(f"{text!r:.60} is no path; give text or a pathlib.Path") from None
     except RuntimeError as error:
         raise FedscopeError(f"{text}: there is no such user; write the whole path") from error
 

@@ -5,33 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from ..io.atomic import WriterLock
 from ..io.background import Background
-from ..io.errors import DiskFullError, FedscopeError, list_few
+from ..io.errors import DiskFullError, FedscopeError
 from ..io.keywords import speak_keywords
 from ..io.shell_words import command_line
 from ..io.untrusted import expand_home
 from ..io.visible_text import visible
 from ..io.warn_user import warn_user
 from ..models.adapters import (
-    about_adapters,
     checked_alpha,
-    factors_in,
     recorded_scale,
     refuse_other_adapters,
     scale_of_module,
     settings_of_adapters,
 )
 from ..models.weights import Layout
-from ..rounds.drift import NUMBERS, Block, drift_in
 from ..rounds.metrics import further
 from ..rounds.run_identity import draw_identity
 from ..runs.code_words import code_words
@@ -39,28 +33,22 @@ from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
 from ..runs.writer import RunWriter
 from .accepted_rounds import AcceptedRounds
-from .client_numbers import SAMPLES_OF_PAIRS, by_client, column_of, number_clients, read_samples, read_weights
-from .client_order import is_counted, refuse_uncounted
-from .client_replies import refuse_tuples, unread_numbers
+from .client_numbers import SAMPLES_OF_PAIRS
+from .client_order import is_counted
+from .client_replies import unread_numbers
 from .coerce_models import (
-    IN_PRECISION,
-    ModelTensors,
     architecture,
-    coerce_model,
-    difference,
-    numbers_of,
-    other_shape,
-    unlike,
 )
 from .given_partition import GivenPartition, labels_of, partition_of
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .in_memory_round import in_memory_file
 from .inputs import named_base, named_method, refuse_changed
-from .own_starts import OwnStarts, distances_of, read_mixing, read_staleness, refuse_unmatched, refuse_without_starts
+from .own_starts import distances_of, refuse_without_starts
 from .resumed_rounds import lost_between
 from .retention import ClientRetention
+from .round_cohort import Cohort, cohort_of, drift_of, tell_diverged, weighs_by_numbers
 from .round_metrics import read_metrics, warn_of_columns, warn_of_numbers
-from .shared_memory import one_memory, one_model
+from .round_models import GivenModels, ModelReader, RoundModels
 from .stored_data import coerce_data, is_own_code
 
 #: rounds in a row that begin as the one before did, until a loop is told; a round may be played again on purpose
@@ -265,21 +253,24 @@ class Recorder:
         replies = clients if isinstance(clients, Mapping | list | tuple) else ()
         if clause := unread_numbers(replies, place, counted=counted, weighed=weighed):
             known.tell("replies", f"{place}: {clause}")
-        models = self._models(known, place, clients, start, global_, starts)
+        is_loop = self.waiting is None
+        models, layout = ModelReader(known, place, self._module, self._layout, is_loop).read(
+            GivenModels(clients, start, global_, starts)
+        )
         beside = {"samples": samples, "weights": weights, "staleness": staleness}
-        cohort = _cohort_of(models, beside, mixing, place)
+        cohort = cohort_of(models, beside, mixing, place)
         self._check_partition(known, cohort, place, counted=counted)
         given = _numbers_of(known, {} if metrics is None else metrics, place)
         resumed, known.resumed = known.resumed, None
         if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
             known.tell("resumed", f"{place}: {clause}")
-        layout, own = models.layout, cohort.own
+        own = cohort.own
         sketches = self._keeping.sketches(layout, models.single, cohort.models, place, own_starts=own is not None)
-        _tell_diverged(known, cohort, place)
-        step = self._look(known, models, cohort, place)
+        tell_diverged(known, cohort, place)
+        step = self._look(known, models, cohort, layout, place)
         paired = not isinstance(clients, Mapping) and not counted
         untold = paired and not weighed and "pairs" not in known.said
-        if untold and step is not None and _weighs_by_numbers(step, models, cohort):
+        if untold and step is not None and weighs_by_numbers(step, models, cohort, layout):
             known.tell(
                 "pairs",
                 f"{place}: the first parts of clients= were taken for the clients' numbers, but as numbers of samples "
@@ -291,7 +282,7 @@ class Recorder:
             "round": known.next,
             "participants": len(cohort.ids),
             **({} if step is None else step.metrics()),
-            **(_drift_of(known, models, cohort, place) if self._drift else {}),
+            **(drift_of(known, models, cohort, layout, place) if self._drift else {}),
             **({} if own is None or len(kept) == len(cohort.ids) else distances_of(layout, own.models, cohort.models)),
         }
         info = self._new_run(known, layout) if self._writer is None else {}
@@ -388,7 +379,7 @@ class Recorder:
 
     # --- of a round ---
 
-    def _check_partition(self, known: AcceptedRounds, cohort: _Cohort, place: str, *, counted: bool) -> None:
+    def _check_partition(self, known: AcceptedRounds, cohort: Cohort, place: str, *, counted: bool) -> None:
         """Compare a round's clients with the partition.
 
         Args:
@@ -412,11 +403,13 @@ class Recorder:
         if cohort.counts is not None and (clause := self._parts.other_counts(cohort.ids, cohort.counts)):
             known.tell("counts", f"{place}: {clause}")
 
-    def _look(self, known: AcceptedRounds, models: _Models, cohort: _Cohort, place: str) -> ServerStep | None:
+    def _look(
+        self, known: AcceptedRounds, models: RoundModels, cohort: Cohort, layout: Layout, place: str
+    ) -> ServerStep | None:
         """Find out how the server came to its model; None where there is none, or nobody asks."""
         if not self._looks or models.global_ is None:
             return None
-        known.server = known.server or ServerIdentifier(models.layout)
+        known.server = known.server or ServerIdentifier(layout)
         step, statistics = known.server.look(models.start, cohort.models, cohort.p, models.global_)
         if step.rule is Rule.RATE and step.rate < 0:
             known.tell("sign", f"{place}: {step}")
@@ -424,7 +417,7 @@ class Recorder:
             known.tell("updates", f"{place}: {step}; give each client's model, start and its update together")
         if step.rule is Rule.LATE_START:
             known.tell("start", f"{place}: {step}; give as start a copy of the model that the clients were sent")
-        if models.of_loop and known.server.again == _AGAIN:
+        if self.waiting is None and known.server.again == _AGAIN:
             known.tell(
                 "again",
                 f"{place}: start is the same in the last {_AGAIN + 1} rounds, though global was another model each "
@@ -459,140 +452,7 @@ class Recorder:
         known.next += 1
         self._known = known
 
-    # --- what is given ---
-
-    def _models(
-        self, known: AcceptedRounds, place: str, clients: Any, start: Any, global_: Any, starts: Any
-    ) -> _Models:
-        """Coerce a round's models to the layout of the run; in its first round to that of the first of them."""
-        if isinstance(clients, Mapping | list | tuple):
-            refuse_tuples(clients, place)
-        by_id, began = number_clients(clients, place, "clients"), {}
-        modules = {"start": start, "global_": global_, **{f"client {k}": model for k, model in by_id.items()}}
-        names = None if self._module is None else tuple(self._module.arrays)
-        held: list[Any] = []  # or another tensor would be where one of them was, which a state_dict() has made
-        read = {k: self._read(place, f"client {k}", model, names, held) for k, model in by_id.items()}
-        if starts is not None:
-            if is_counted(starts):
-                refuse_uncounted(starts, by_id, place, "starts")
-            given_starts = number_clients(starts, place, "starts")
-            refuse_unmatched(place, given_starts, by_id)
-            modules |= {f"the start of client {k}": model for k, model in given_starts.items()}
-            if all(given_starts[k] is by_id[k] for k in by_id):
-                known.tell(
-                    "same",
-                    f"{place}: starts= are the very models of clients=, so that nobody has moved; copy them before "
-                    "they train: starts = [copy.deepcopy(net) for net in nets]",
-                )
-            began = {
-                k: self._read(place, f"the start of client {k}", model, names, held)
-                for k, model in given_starts.items()
-            }
-        sent = None if start is None else self._read(place, "start", start, names, held)
-        end = None if global_ is None else self._read(place, "global_", global_, names, held)
-        known.refuse_other_scales(place, modules)
-        if known.expected is None:
-            first = self._module or _first_of(sent, end, read, began)
-            own = _first_of(sent, end, read, began)
-            # adapters lack what they adapt, so that not all names of the architecture are theirs
-            part = self._module is not None and not own.goes_with(self._module)
-            if (self._module is None or part) and self._layout is None:
-                first, notes = own.without_wrappers()
-                for note in notes:
-                    known.tell(note, f"{place}: {note}")
-            known.expected = first.expected(self._layout)
-            if part:  # that two tensors of the first model are one is nobody's word
-                known.expected = replace(known.expected, tied={})
-        read = {k: self._fitted(known, place, f"client {k}", model) for k, model in read.items()}
-        began = {k: self._fitted(known, place, f"the start of client {k}", model) for k, model in began.items()}
-        sent = None if sent is None else self._fitted(known, place, "start", sent)
-        end = None if end is None else self._fitted(known, place, "global_", end)
-        client = next(iter(read.values()))
-        if sent is not None:
-            sent = self._typed(known, place, "start", sent, client)
-        if end is not None:
-            end = self._typed(known, place, "global_", end, client)
-        layout = self._layout or self._first_layout(place, sent, end, read, began)
-        if adapters := about_adapters(layout.names):
-            known.tell("adapters", f"{place}: {adapters}")
-        all_ = {f"client {k}": one for k, one in read.items()}
-        all_ |= {f"the start of client {k}": one for k, one in began.items()}
-        if adapters:
-            known.refuse_other_alphas(place, {**all_, "start": sent, "global_": end})
-        for what, given in (("start", sent), ("global_", end), *all_.items()):
-            if given is not None and (clause := difference(given, layout)):
-                remedy = "all in one precision, as weight.float()"
-                if IN_PRECISION not in clause:
-                    servers = {"start": sent, "global_": end}
-                    remedy = f"models of one architecture{_shared_alone(servers, read.values())}"
-                raise FedscopeError(f"{place}: {what} {clause}; give {remedy}")
-        if self._module is not None and (clause := other_shape(layout, self._module)):
-            raise FedscopeError(f"{place}: {clause}; give the architecture of these models as model=")
-        if self._module is not None and not adapters and (clause := unlike(layout, self._module)):
-            known.tell("unlike", f"{place}: {clause}")
-        # recorders of frameworks give what they have copied, and importers what they have read
-        loop, files = self.waiting is None, any(isinstance(one, ModelTensors) for one in (start, *by_id.values()))
-        if loop and "same" not in known.said:
-            if not files and (clause := one_memory(sent, end, read, began)):
-                known.tell("memory", f"{place}: {clause}")
-            elif clause := one_model(sent, end, read, [entry.name for entry in layout.parameters]):
-                known.tell("one", f"{place}: {clause}")
-        return _Models(layout, read, sent, end, None if starts is None else began, loop)
-
-    @staticmethod
-    def _typed(known: AcceptedRounds, place: str, what: str, model: ModelTensors, client: ModelTensors) -> ModelTensors:
-        """Return a server's model in the types of its clients; says once where that has rounded weights."""
-        typed, rounded = model.typed_as(client)
-        if rounded:
-            known.tell(
-                "typed", f"{place}: {what} is in float64, and recorded in float32, as the clients' models are in"
-            )
-        return typed
-
-    def _first_layout(
-        self,
-        place: str,
-        sent: ModelTensors | None,
-        end: ModelTensors | None,
-        read: Mapping[int, ModelTensors],
-        began: Mapping[int, ModelTensors],
-    ) -> Layout:
-        """Return the layout that the first round gives to the run.
-
-        Raises:
-            FedscopeError: nothing in it is trained.
-        """
-        first = sent or end or next(iter(read.values()))
-        # the order is the first one's, and what is trained a module's, wherever in the round it is
-        layout = first.layout((self._module or _first_of(sent, end, read, began)).layout())
-        if not layout.parameters:
-            kinds = list_few(dict.fromkeys(entry.dtype for entry in layout.entries), 3)
-            raise FedscopeError(
-                f"{place}: the models hold no weights, only {kinds} ({list_few(layout.names, 3)}); give what is "
-                "trained as floats, as weight.astype(np.float32)"
-            )
-        return layout
-
-    @staticmethod
-    def _read(place: str, what: str, model: Any, names: Sequence[str] | None, held: list[Any]) -> ModelTensors:
-        if model is None:
-            raise FedscopeError(f"{place}: {what} has no model; leave it out")
-        try:
-            return coerce_model(model, names, held)
-        except FedscopeError as error:
-            raise FedscopeError(f"{place}: {what}: {error}") from None
-
-    def _fitted(self, known: AcceptedRounds, place: str, what: str, model: ModelTensors) -> ModelTensors:
-        """Rename a model's tensors as those of the others; says once what was changed for that."""
-        expected = known.expected
-        assert expected is not None, "the first model has said it"
-        # of two tensors that were one in the first model, and nobody says that they are one
-        if self._module is None and all(name in model.arrays for name in expected.tied):
-            expected = replace(expected, tied={})
-        fitted, notes = model.fitted(f"{place}: {what}", expected)
-        for note in notes:
-            known.tell(note, f"{place}: {what}: {note}")
-        return fitted
+    # --- the run ---
 
     def _go_on(self, writer: RunWriter) -> None:
         """Take over where a run stands.
@@ -676,98 +536,6 @@ class Recorder:
         return None if self._writer is None else self._writer.run.layout
 
 
-def _first_of(sent: ModelTensors | None, end: ModelTensors | None, *read: Mapping[int, ModelTensors]) -> ModelTensors:
-    """Choose the model that says how the others should look, where no architecture does: a module without a wrapper's
-    names if any is one."""
-    there = [model for model in (sent, end, *(one for some in read for one in some.values())) if model is not None]
-    return next((model for model in there if model.parameters is not None), there[0])
-
-
-@dataclass(frozen=True)
-class _Models:
-    """A round's models, read, and the layout that all of them have.
-
-    ``of_loop`` says whether a loop of the user's own or files gave them, and no recorder of a framework.
-    """
-
-    layout: Layout
-    clients: dict[int, ModelTensors]
-    start: ModelTensors | None
-    global_: ModelTensors | None
-    starts: dict[int, ModelTensors] | None = None
-    of_loop: bool = True
-
-    @property
-    def single(self) -> dict[str, ModelTensors | None]:
-        """The models that there is one of, by their names in a round's file."""
-        return {"start": self.start, "global": self.global_}
-
-
-@dataclass(frozen=True, eq=False)
-class _Cohort:
-    """Who took part in a round, in the order of the clients' numbers.
-
-    Attributes:
-        ids: [C], ascending.
-        models: after local training.
-        counts: n_k, [C]; None where they were not given.
-        p: weights, [C], sum 1.
-        own: the models that they started from, where these are not one.
-    """
-
-    ids: list[int]
-    models: list[ModelTensors]
-    counts: np.ndarray | None
-    p: np.ndarray
-    own: OwnStarts | None
-
-
-def _cohort_of(models: _Models, given: Mapping[str, Any], mixing: Any, place: str) -> _Cohort:
-    """Put what is given beside clients in their order.
-
-    Args:
-        given: ``samples``, ``weights`` and ``staleness``; None for none.
-
-    Raises:
-        FedscopeError: as :meth:`Recorder.round` says of them.
-    """
-    ids = sorted(models.clients)
-    samples, weights, staleness = (
-        by_client(given[what], models.clients, place, what) for what in ("samples", "weights", "staleness")
-    )
-    own = None
-    if models.starts is not None:
-        ages = read_staleness(column_of(staleness, ids, place, "staleness"), place)
-        own = OwnStarts([models.starts[k] for k in ids], read_mixing(mixing, ids, place), ages)
-    counts = read_samples(samples, ids, place)
-    p = read_weights(weights, counts, ids, place)
-    return _Cohort(ids, [models.clients[k] for k in ids], counts, p, own)
-
-
-def _shared_alone(servers: Mapping[str, ModelTensors | None], clients: Iterable[ModelTensors]) -> str:
-    """Say how clients are given that each keep tensors, as a head, which the server never has; empty where they do
-    not."""
-    for what, model in servers.items():
-        if model is not None and all(model.arrays.keys() < one.arrays.keys() for one in clients):
-            return (
-                "; of clients that keep parts to themselves give those that they share: "
-                f"{{name: weights[name] for name in {what}}}"
-            )
-    return ""
-
-
-def _weighs_by_numbers(step: ServerStep, models: _Models, cohort: _Cohort) -> bool:
-    """Check whether the clients' numbers, taken for n_k, make the server's model their mean, and equal weights do not:
-    pairs of loops that weigh with them are (n_k, model)."""
-    known = (Rule.MEAN, Rule.MEDIAN, Rule.ONE_CLIENT, Rule.UNCHANGED, Rule.COARSE)
-    if step.rule in known or models.global_ is None or not all(cohort.ids):  # no number of samples is 0
-        return False
-    total = sum(cohort.ids)
-    p = np.array([k / total for k in cohort.ids])
-    told, _ = ServerIdentifier(models.layout).look(models.start, cohort.models, p, models.global_)
-    return told.rule is Rule.MEAN and not told.plain
-
-
 def _numbers_of(known: AcceptedRounds, metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
     """Read a round's numbers, which may have columns of their own; tells which questions misread, or no table has."""
     given = read_metrics(metrics, place)
@@ -776,49 +544,3 @@ def _numbers_of(known: AcceptedRounds, metrics: Mapping[str, Any], place: str) -
         if clause:
             known.tell(told, f"{place}: {clause}")
     return given
-
-
-def _tell_diverged(known: AcceptedRounds, cohort: _Cohort, place: str) -> None:
-    """Tell which starts and clients are not finite."""
-    starts = () if cohort.own is None else cohort.own.models
-    for kind, who, models in (("start", "the start of client", starts), ("client", "client", cohort.models)):
-        for k, model in zip(cohort.ids, models, strict=False):  # of starts all, or none
-            if diverged := _not_finite(model):
-                sentence = f"{place}: {who} {k} has diverged ({diverged} is not finite); it is recorded as is"
-                known.tell(f"{kind} {k}", sentence)
-
-
-def _not_finite(model: ModelTensors) -> str:
-    """Find the first floating tensor with a NaN or an infinity; empty where there is none."""
-    for name, array in model.arrays.items():
-        values = numbers_of(array, model.dtypes[name])
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            return name
-    return ""
-
-
-def _drift_of(known: AcceptedRounds, models: _Models, cohort: _Cohort, place: str) -> dict[str, float]:
-    """How far the clients' updates agree; nothing where there are none, or of adapters."""
-    if models.start is None or not cohort.models:
-        which = "start= and clients=" if models.starts is None else "one start for all clients"
-        known.tell("drift", f"{place}: no drift is measured without {which}, which updates are made of")
-        return {}
-    if factors_in(models.layout.names):
-        known.tell("drift", f"{place}: of adapters no drift is measured; fedscope updates compares their products")
-        return {}
-    start, end = models.start, models.global_
-
-    def blocks() -> Iterator[Block]:
-        for entry in models.layout.parameters:
-            *rows, sent, made = (
-                None if one is None else numbers_of(one.arrays[entry.name], one.dtypes[entry.name]).reshape(-1)
-                for one in (*cohort.models, start, end)
-            )
-            assert sent is not None
-            step = max(1, NUMBERS // len(rows))
-            for at in range(0, len(sent), step):
-                where = slice(at, at + step)
-                values = np.stack([row[where] for row in rows if row is not None])
-                yield sent[where], values, None if made is None else made[where]
-
-    return drift_in(blocks(), np.asarray(cohort.p, np.float64))

@@ -16,6 +16,7 @@ from ..options import (
     InFolder,
     OwnCode,
     ResultPath,
+    Words,
     accept_data_option,
     base_of,
     colour_scale_option,
@@ -29,11 +30,12 @@ from ..printing import say, say_json
 @click.command("report", epilog="Example:  fedscope report runs/ima --out reports/ima")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=ResultPath(), metavar="BASE", help="Write BASE.html (default: RUN/figures/report).")
-@click.option("--title", help="The page's heading (default: the runs' names).")
+@click.option("--title", type=Words(), metavar="TEXT", help="The page's heading (default: the runs' names).")
 @click.option(
     "--label",
     "labels",
     multiple=True,
+    type=Words(),
     metavar="NAME",
     help="What a run is called on the page, in their order, or OLD=NEW; repeatable.",
 )

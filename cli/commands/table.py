@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..options import Count, InFolder, ResultPath, Share, base_of, format_option, style_option
+from ..options import Count, InFolder, ResultPath, Share, Words, base_of, format_option, style_option
 from ..printing import say, say_json, say_lines
 
 
@@ -56,6 +56,7 @@ from ..printing import say, say_json, say_lines
     "--label",
     "labels",
     multiple=True,
+    type=Words(),
     metavar="NAME",
     help="What a row is called in the table and its figure, in their order, or OLD=NEW; repeatable.",
 )

@@ -69,13 +69,23 @@ def _open(run: RunLike, option: str) -> Run:
     return Run.open(run)
 
 
+def several(given: Any, *single: type) -> list[Any]:
+    """What was given as a list, where it may be one thing alone.
+
+    Args:
+        single: what is one thing besides a run, a round and a path, though it can be iterated over.
+    """
+    alone = isinstance(given, (Run, Round, str, Path, *single)) or not isinstance(given, Iterable)
+    return [given] if alone else list(given)
+
+
 def as_runs(runs: Any) -> list[Any]:
     """One run or several as a list.
 
     Raises:
         FedscopeError: neither runs nor folders; a round says how it is named.
     """
-    given = list(runs) if isinstance(runs, Iterable) and not isinstance(runs, Run | str | Path) else [runs]
+    given = several(runs)
     for one in given:
         refuse_no_run(one)
     return [type(one)(at_home(str(one))) if isinstance(one, str | Path) else one for one in given]

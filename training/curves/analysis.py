@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
-from ...analysis.runs import METRICS, RunLike, identity, open_run, refuse_no_run
+from ...analysis.runs import METRICS, RunLike, identity, open_run, refuse_no_run, several
 from ...analysis.settings import at_least
-from ...checkpoints import FedscopeError, Round, Run, real_path
+from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
@@ -74,7 +74,7 @@ def curves(
         percent = f"; for {target:g} % give --target {target / 100:g}" if 1 < target <= 100 else ""
         raise FedscopeError(f"--target {target:g} is not an accuracy greater than 0 and at most 1{percent}")
     names = tuple(dict.fromkeys([measures] if isinstance(measures, str) else measures))
-    given = [runs] if isinstance(runs, Run | Sweep | str | Path | Round) else list(runs)
+    given = several(runs, Sweep)
     named = [_open_source(one) for one in given]
     opened = [run for _, _, own in named for run in own]
     _tell_other_data([own for _, _, own in named])

@@ -11,7 +11,8 @@ from typing import Any, Self, cast
 
 import numpy as np
 
-from ...checkpoints import FedscopeError, Round, Run, nearest
+from ...analysis.runs import several
+from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.visible_text import visible
@@ -308,7 +309,7 @@ def table(
             "a table calls its rows by methods and settings, and not by runs; give a list of runs, and other names of "
             "rows as labels=['FedAvg', 'ours'] (recorded runs are called by Recorder(method=))"
         )
-    given = [runs] if isinstance(runs, Run | Sweep | Path | str | Round) else list(runs)
+    given = several(runs, Sweep)
     gathered = gather(given)
     gathered = replace(gathered, entries=apart_by_source(gathered.entries))
     rows, columns, best_of = ([keys] if isinstance(keys, str) else keys for keys in (rows, columns, best_of))

@@ -43,9 +43,10 @@ def code_of_options(texts: Iterable[str]) -> dict[str, OwnCode]:
         name, equals, where = text.partition("=")
         if not equals or not where:
             raise FedscopeError(f"--code {text} is not understood; write it as server=mypkg.fedx:FedX")
-        kind, option = kind_named(name.strip(), f"--code {text}"), f"--code {name}="
+        kind = kind_named(name.strip(), f"--code {text}")
         called = _CALLED.match(where := where.strip())
-        code, settings = typed_code(kind, CodeFile.typed(option, where[called.end() if called else 0 :]), "--code")
+        option = f"--code {name}={called[0] if called else ''}"
+        code, settings = typed_code(kind, CodeFile.typed(option, where[called.end() if called else 0 :]), option)
         _refuse_settings(kind, settings, f"--code {text}")
         code = called_as(code, called[1]) if called else code
         _add(given, kind, code, f"--code {text}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
-from ..import_string import ImportString, describe_type
+from ..import_string import ImportString, describe_type, written
 from ..models.pretrained import is_pretrained
 from ..settings.code_kinds import KINDS, Kind
 from ..settings.code_source import CodeSource, source_of
@@ -34,12 +34,13 @@ def typed_code(kind: Kind, text: str, option: str) -> Resolved:
     """
     if kind.name == "model" and is_pretrained(text):
         raise FedscopeError(
-            f"{option} {text} is a folder to measure, and a run could not be resumed without it; to train its network, "
-            f"write a function that returns it (AutoModelForCausalLM.from_pretrained({text.partition(':')[2]!r})) and "
-            f"give {option} FILE.py:NAME"
+            f"{written(option, text)} is a folder to measure, and a run could not be resumed without it; to train "
+            "its network, write a function that returns it "
+            f"(AutoModelForCausalLM.from_pretrained({text.partition(':')[2]!r})) and "
+            f"give {written(option, 'FILE.py:NAME')}"
         )
     call = ImportString.parse(option, text)
-    place = f"{option} {text}"
+    place = written(option, text)
     found = call.found()
     if kind.name == "optimiser" and not callable(found):
         raise FedscopeError(f"{place} is {describe_type(found)}; {_MAKES_OPTIMISERS}")

@@ -18,7 +18,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
-from fedscope.checkpoints.recorder import recorder as loop
+from fedscope.checkpoints.recorder import round_models
 from fedscope.checkpoints.recorder.coerce_models import coerce_model
 from fedscope.checkpoints.recorder.framework_rounds import Contribution, NamedRounds
 
@@ -346,7 +346,7 @@ def test_tensors_that_a_state_dict_makes_are_kept_until_their_places_are_compare
             return found
 
     alive: list[bool] = []
-    monkeypatch.setattr(loop, "one_memory", lambda *_: alive.extend(one() is not None for one in made) or "")
+    monkeypatch.setattr(round_models, "one_memory", lambda *_: alive.extend(one() is not None for one in made) or "")
     told(tmp_path, start=Fresh(2, 2), clients=[Fresh(2, 2), Fresh(2, 2)], global_=Fresh(2, 2))
     assert alive == [True] * 8
     gc.collect()
