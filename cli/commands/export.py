@@ -8,7 +8,7 @@ import click
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import command_line
-from ..options import HomePath, refuse_given
+from ..options import HomePath, Words, refuse_given
 from ..printing import say, say_json
 
 #: how files of surfaces end
@@ -33,12 +33,18 @@ TRACKERS = ("trackio", "wandb", "mlflow", "csv")
 @click.option("--follow", is_flag=True, help="With --to: stay, and bring rounds as they come, until the run has all.")
 @click.option(
     "--project",
+    type=Words(),
     default="fedscope",
     show_default=True,
     metavar="NAME",
     help="With --to: the tracker's project; of mlflow the experiment.",
 )
-@click.option("--name", metavar="NAME", help="With --to: what the tracker calls the run (default: its folder's name).")
+@click.option(
+    "--name",
+    type=Words(),
+    metavar="NAME",
+    help="With --to: what the tracker calls the run (default: its folder's name).",
+)
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ...checkpoints.io.shell_words import command_line
-from ..options import Count, InFolder, Output, OwnCode, base_of, output_options, surface_options
+from ..options import Count, InFolder, Output, OwnCode, Words, base_of, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round
@@ -56,7 +56,12 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     metavar="NAME",
     help="Models: the data to measure them on, stored in the run: digits, a file.npz, ...",
 )
-@click.option("--method", metavar="NAME", help="Models: what ls and table call the run.  [default: fedscope import]")
+@click.option(
+    "--method",
+    type=Words(),
+    metavar="NAME",
+    help="Models: what ls and table call the run.  [default: fedscope import]",
+)
 @click.option("--seed", type=Count(0), help="Models: the seed that they were trained with, stored in the run.")
 @click.option(
     "--lora-alpha",

@@ -495,3 +495,20 @@ def test_what_was_left_out_of_updates_is_said_again(made: Callable[[str], tuple[
     told.save(tmp_path / "u")
     assert fedscope.load(tmp_path / "u").summary() == told.summary()
     assert fedscope.load(tmp_path / "u").numbers()["notes"] == ["fma: round 3 left out"]
+
+
+@pytest.mark.parametrize("given", [None, 5, b"runs"])
+def test_what_is_no_path_is_refused_wherever_one_is_asked_for(given: Any) -> None:
+    """Each ended in a TypeError of Python's: a variable that nothing was given to."""
+    for ask in (fedscope.load, fedscope.Run.open, fedscope.Recorder):
+        with pytest.raises(FedscopeError) as told:
+            ask(given)
+        assert str(told.value) == f"{given!r} is no path; give text or a pathlib.Path", ask
+    if not isinstance(given, bytes):
+        for ask in (fedscope.curves, fedscope.table, fedscope.explain):
+            with pytest.raises(FedscopeError) as told:
+                ask(given)
+            kind = type(given).__name__
+            assert str(told.value) == (
+                f"one run is asked for, but got a {kind}; give its folder, and ask for each alone"
+            ), ask
