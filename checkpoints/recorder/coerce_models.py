@@ -471,8 +471,8 @@ def unlike(layout: Layout, module: ModelTensors) -> str:
     names, or weights of another type; empty where it can.
 
     >>> module = ModelTensors({"w": np.zeros(2, np.float32)}, {"w": "float32"}, None)
-    >>> unlike(ModelTensors({"w": np.zeros(2)}, {"w": "float64"}, None).layout(), module)
-    'the models have w in float64, and the architecture that model= gives in float32, so that questions refuse them; ...
+    >>> unlike(ModelTensors({"v": np.zeros(2)}, {"v": "float32"}, None).layout(), module)
+    'the models have v, and the architecture that model= gives has w instead, so that questions refuse ...
     """
     own = {entry.name: entry for entry in module.layout().entries}
     end = "so that questions refuse them"
@@ -483,9 +483,10 @@ def unlike(layout: Layout, module: ModelTensors) -> str:
             f"the models have {list_few(other, 2)}, and the architecture that model= gives {has}, {end}; give the "
             "architecture of these models as model=, or name their tensors as it does"
         )
+    several = len({entry.dtype for entry in layout.parameters}) > 1  # else questions take the architecture in that one
     for entry in layout.parameters:
         theirs = own[entry.name].dtype
-        if entry.dtype != theirs:
+        if several and entry.dtype != theirs:
             return (
                 f"the models have {entry.name} in {entry.dtype}, and the architecture that model= gives in {theirs}, "
                 f"{end}; give them in {theirs}"

@@ -236,6 +236,7 @@ def _module_for(
 ) -> nn.Module:
     """Return the module that all models are read into."""
     from ...evaluation.recorded_names import rename_as_recorded
+    from ...evaluation.recorded_precision import in_recorded_precision
     from .. import module_of
     from .base import with_base
 
@@ -244,7 +245,7 @@ def _module_for(
     if architecture is not None:
         names = runs[0].layout.names if runs else _shapes(first, runs)
         module = with_base(module, names, base, str(runs[0].path) if runs else _name([first], 0), implied=implied)
-    return rename_as_recorded(module, runs[0].layout) if runs else module
+    return rename_as_recorded(in_recorded_precision(module, runs[0].layout), runs[0].layout) if runs else module
 
 
 def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) -> tuple[Model, ...]:

@@ -172,6 +172,7 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
         FedscopeError: the run's models do not fit it; the run names none.
     """
     from ...evaluation.recorded_names import rename_as_recorded
+    from ...evaluation.recorded_precision import in_recorded_precision
     from .. import module_of
     from .base import base_named, is_implied, with_base
 
@@ -184,7 +185,8 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
     told = [(str(run.path), settings_of_run(run.info))]
     refuse_misfit_adapters(told, model, whole, run.layout, base, is_given=source.base is not None)
     implied = is_implied(source.base, [run])
-    module = rename_as_recorded(with_base(whole, run.layout.names, base, str(run.path), implied=implied), run.layout)
+    adapted = with_base(whole, run.layout.names, base, str(run.path), implied=implied)
+    module = rename_as_recorded(in_recorded_precision(adapted, run.layout), run.layout)
     read_as(module, run)
     difference = Layout.of(module).difference(run.layout)
     if difference:

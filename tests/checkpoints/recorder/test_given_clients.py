@@ -660,19 +660,21 @@ def test_a_servers_mean_is_taken_in_the_clients_types(tmp_path: Path) -> None:
         ),
         (
             ("weight", "bias"),
-            np.float64,
+            (np.float64, np.float32),
             "the models have weight in float64, and the architecture that model= gives in float32, so that questions "
             "refuse them; give them in float32",
         ),
+        (("weight", "bias"), np.float64, ""),
         (("weight", "bias"), np.float32, ""),
         (("weight", "bias"), np.float16, ""),
     ],
 )
 def test_an_architecture_that_cannot_measure_the_models_is_told(
-    tmp_path: Path, names: tuple[str, str], dtype: type, said: str
+    tmp_path: Path, names: tuple[str, str], dtype: type | tuple[type, type], said: str
 ) -> None:
     """The recorder printed a command at its end that was refused."""
-    one = dict(zip(names, (np.ones((2, 3), dtype), np.ones(2, dtype)), strict=True))
+    types = dtype if isinstance(dtype, tuple) else (dtype, dtype)
+    one = {name: np.ones(shape, own) for name, shape, own in zip(names, ((2, 3), 2), types, strict=True)}
     with Recorder(tmp_path / "run", model=nn.Linear(3, 2)) as recorder:
         found = told_by(recorder, [one, {name: 2 * array for name, array in one.items()}])
     assert found == ([f"{tmp_path / 'run'}@1: {said}"] if said else [])

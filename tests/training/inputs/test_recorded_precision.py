@@ -1,0 +1,64 @@
+"""Runs of models in float64, asked with an architecture as it is written: in float32."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedscope
+from fedscope.checkpoints import FedscopeError
+
+X = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int64)
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def recorded(path: Path, dtype: torch.dtype) -> str:
+    torch.manual_seed(0)
+    models = [net().to(dtype) for _ in range(4)]
+    with fedscope.Recorder(path, data=(X, Y)) as recorder:
+        for end in models[2:]:
+            recorder.round(start=models[0], clients=models[:3], global_=end, samples=[1, 2, 3])
+    return str(path)
+
+
+def table(result: Any) -> str:
+    """All numbers of a result."""
+    frames = result.to_pandas()
+    return "".join(one.to_csv() for one in (frames.values() if isinstance(frames, dict) else [frames]))
+
+
+@pytest.mark.parametrize("run", [torch.float64, torch.float32])
+def test_an_architecture_in_another_precision_is_taken_in_that_of_the_run(run: torch.dtype, tmp_path: Path) -> None:
+    """It was refused, for whole runs and for their models."""
+    other = torch.float32 if run is torch.float64 else torch.float64
+    path, given, same = recorded(tmp_path / "run", run), net().to(other), net().to(run)
+    before = deepcopy(given.state_dict())
+    asked = {
+        "subsets": lambda model: fedscope.subsets(path, rounds=1, model=model),
+        "line": lambda model: fedscope.line([f"{path}@1/global", f"{path}@2/global"], points=3, model=model),
+        "decompose": lambda model: fedscope.decompose(path, model=model),
+    }
+    for name, ask in asked.items():
+        assert table(ask(given)) == table(ask(same)), name
+    assert all(torch.equal(value, before[key]) for key, value in given.state_dict().items()), "it is the user's own"
+    assert {value.dtype for value in given.parameters()} == {other}
+
+
+def test_a_run_of_several_types_is_refused_with_the_first_that_differs(tmp_path: Path) -> None:
+    models = [dict(net().state_dict()) for _ in range(3)]
+    for model in models:
+        model["0.weight"] = model["0.weight"].double()
+    with fedscope.Recorder(tmp_path / "run", data=(X, Y)) as recorder:
+        recorder.round(start=models[0], clients=models[1:], samples=[1, 2])
+    with pytest.raises(FedscopeError, match=r"0\.weight has dtype float32, the other's float64$"):
+        fedscope.subsets(tmp_path / "run", model=net())
