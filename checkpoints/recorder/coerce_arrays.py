@@ -42,7 +42,7 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     ['x_test', 'y_test']
     """
     if is_batch(returned):
-        x, y = coerce_tokens(place, {name: _array(f"{place} {name}", returned[name]) for name in _tokens_in(returned)})
+        x, y = _read_batch(place, returned)
         return {"x_test": x, "y_test": y}
     if isinstance(returned, Mapping):
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
@@ -64,7 +64,10 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
 def _read_splits(place: str, splits: Mapping[str, Any]) -> dict[str, np.ndarray]:
     arrays = {}
     for split, given in splits.items():
-        x, y = _read_items(place, given) if _is_items(given) else given
+        if is_batch(given):
+            x, y = _read_batch(f"{place} {split} data:", given)
+        else:
+            x, y = _read_items(place, given) if _is_items(given) else given
         arrays[f"x_{split}"] = _array(f"{place} an x_{split} that", x)
         arrays[f"y_{split}"] = _array(f"{place} a y_{split} that", y, labels=True)
     for split, given in splits.items():  # once all are read, so that asking again changes nothing of them
@@ -81,10 +84,32 @@ def _arrays_of(place: str, item: Any) -> list[np.ndarray]:
     return [_array(place, x), _array(place, y, labels=True)]
 
 
+def _read_batch(place: str, batch: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    return coerce_tokens(place, {name: _array(f"{place} {name}", batch[name]) for name in _tokens_in(batch)})
+
+
 def _is_split(given: Any) -> bool:
-    if _is_items(given):
+    """Check whether one of two parts is a split, with its x and y; else the two are x and y themselves.
+
+    Two tuples are splits, as they are written. Of two lists of lists, which are also the samples of two, they are where
+    they hold an array, or could be no array.
+    """
+    if _is_items(given) or is_batch(given):
         return True
-    return isinstance(given, tuple | list) and len(given) == 2 and all(getattr(part, "shape", ()) for part in given)
+    if not isinstance(given, tuple | list) or len(given) != 2 or not all(map(_is_column, given)):
+        return False
+    return isinstance(given, tuple) or any(hasattr(part, "shape") for part in given) or _is_ragged(given)
+
+
+def _is_column(part: Any) -> bool:
+    return bool(part.shape) if hasattr(part, "shape") else isinstance(part, tuple | list)
+
+
+def _is_ragged(parts: Any) -> bool:
+    try:
+        return np.asarray(parts).dtype == object
+    except ValueError:
+        return True
 
 
 def _is_items(given: Any) -> bool:
@@ -150,7 +175,11 @@ def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
         plain = given.detach().cpu()
         given = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
     if isinstance(given, np.ndarray | np.generic | int | float | list | tuple):
-        array = np.asarray(given)
+        try:
+            array = np.asarray(given)
+        except ValueError:
+            lengths = "parts of several lengths; fill all up to one, or give tensors or NumPy arrays"
+            raise FedscopeError(f"{place} is {_kind(given)} of {lengths}") from None
         if array.dtype.kind in "iuf":
             return array
         if array.dtype.kind == "b":  # one of two classes, or a mask

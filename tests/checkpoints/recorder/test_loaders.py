@@ -322,3 +322,53 @@ def test_a_question_that_is_given_a_loader_draws_nothing() -> None:
     before = streams()
     fedscope.line(nets, data=DataLoader(TEST, 10, shuffle=True), points=3)
     assert streams() == before
+
+
+XS, YS = [[[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]], [[6.0, 7.0], [8.0, 9.0], [1.5, 2.5]]], [[0, 1, 1], [1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    {
+        "tuples of lists": ((XS[0], YS[0]), (XS[1], YS[1])),
+        "lists of lists": ([XS[0], YS[0]], [XS[1], YS[1]]),
+        "labels as lists": ((np.array(XS[0]), YS[0]), (np.array(XS[1]), YS[1])),
+        "lists of an array and a list": ([np.array(XS[0]), YS[0]], [np.array(XS[1]), YS[1]]),
+        "a tensor in one": ((torch.tensor(XS[0]), YS[0]), (XS[1], torch.tensor(YS[1]))),
+    }.items(),
+    ids=lambda given: given[0],
+)
+def test_two_splits_of_lists_are_no_two_samples(given: tuple[str, Any]) -> None:
+    """Training and test samples were each one sample, the one the target of the other, without a word."""
+    read = coerce_arrays("data gave", given[1])
+    wanted = {"x_train": XS[0], "y_train": YS[0], "x_test": XS[1], "y_test": YS[1]}
+    assert {name: array.tolist() for name, array in read.items()} == wanted
+
+
+def test_targets_that_look_like_samples_are_a_split_in_tuples() -> None:
+    read = coerce_arrays("data gave", ((XS[0], XS[0]), (XS[1], XS[1])))
+    assert [read[name].tolist() for name in ("x_train", "y_train", "x_test", "y_test")] == [XS[0]] * 2 + [XS[1]] * 2
+
+
+@pytest.mark.parametrize("x", [XS[0][:2], tuple(XS[0][:2]), (torch.ones(2), torch.ones(2))])
+@pytest.mark.parametrize("y", [[0, 1], (0, 1), (torch.tensor(0), torch.tensor(1))])
+def test_two_samples_stay_two_samples(x: Any, y: Any) -> None:
+    read = coerce_arrays("data gave", (x, y))
+    assert (read["x_test"].shape, read["y_test"].tolist()) == ((2, 2), [0, 1])
+
+
+def test_a_dictionary_of_tokens_for_each_split() -> None:
+    """It was refused as an x_test that is a dict, though one alone is taken."""
+    train, test = ({"input_ids": [[k, 2, 3]], "labels": [1]} for k in (4, 5))
+    read = coerce_arrays("data gave", (train, test))
+    assert (read["x_train"].tolist(), read["x_test"].tolist()) == ([[4, 2, 3]], [[5, 2, 3]])
+    assert (read["y_train"].tolist(), read["y_test"].tolist()) == ([1], [1])
+
+
+def test_lists_of_several_lengths_are_told() -> None:
+    with pytest.raises(FedscopeError) as told:
+        coerce_arrays("data gave", ([[1, 2], [3]], [0, 1]))
+    assert str(told.value) == (
+        "data gave an x_test that is a list of parts of several lengths; fill all up to one, or give tensors or NumPy "
+        "arrays"
+    )
