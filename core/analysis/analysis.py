@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
 from ..results.base import PARTS, versions
-from ..results.labels import labels_of, refuse_labels
+from ..results.labels import labels_of, listed_labels, refuse_labels
 from .execution import Execution
 from .named_code import NamedCodeError
 from .runs import spell_ranges
@@ -313,9 +313,7 @@ def take_labels(
         args = (values, *args[1:]) if args else args
         given |= {} if args else {first: values}
     if labels is not None:
-        labels = [labels] if isinstance(labels, str) else labels
-        if not isinstance(labels, Collection):
-            raise FedscopeError(f"labels are {labels!r}; give a list of words, or {{old: new}}")
+        labels = labels if isinstance(labels, Mapping) else listed_labels(labels)
         for label in labels.values() if isinstance(labels, Mapping) else labels:
             if not isinstance(label, str):
                 raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each run or model")

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, SupportsIndex, TypeVar, overload
 
 from ..checkpoints.io.errors import FedscopeError, list_few
 from ..checkpoints.io.given_values import plain_device
@@ -309,8 +309,15 @@ class Collection(Result, Generic[R]):
     def __iter__(self) -> Iterator[R]:
         return iter(self.parts.values())
 
-    def __getitem__(self, end: str | int) -> R:
-        return list(self)[end] if isinstance(end, int) else self.parts[end]
+    @overload
+    def __getitem__(self, end: str | SupportsIndex) -> R: ...
+
+    @overload
+    def __getitem__(self, end: slice) -> list[R]: ...
+
+    def __getitem__(self, end: str | SupportsIndex | slice) -> R | list[R]:
+        """Return a part by what stands behind its base, or by its place; of a slice a list."""
+        return self.parts[end] if isinstance(end, str) else list(self)[end]
 
     def save(self, base: Path | str) -> list[Path]:
         """Write every part's files, and what is derived from all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import PurePath
 from types import MappingProxyType
@@ -64,6 +64,22 @@ def rename(result: T, labels: Mapping[str, str]) -> T:
     """
     refuse_misfits(labels, names := names_in(result), tuple(dict.fromkeys(map(run_of, names))))
     return _rename(result, labels, "") if labels else result
+
+
+def listed_labels(given: Any) -> list[Any]:
+    """List labels as they were given: one word, or several in their order, as a list, an array or a column of a table.
+
+    Raises:
+        FedscopeError: a set, whose order is another one in each session; something else.
+
+    >>> listed_labels("ours"), listed_labels(("FedAvg", "ours"))
+    (['ours'], ['FedAvg', 'ours'])
+    """
+    if isinstance(given, set | frozenset):
+        raise FedscopeError(f"labels are a {type(given).__name__}, which has no order; give a list")
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        raise FedscopeError(f"labels are {given!r}; give a list of words, or {{old: new}}")
+    return [given] if isinstance(given, str) else list(given)
 
 
 def refuse_misfits(labels: Mapping[str, str], names: Sequence[str], runs: Sequence[str] = ()) -> None:

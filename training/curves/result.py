@@ -28,7 +28,7 @@ _NAMED = ("run", "round")
 ASKED = ("measures", "last", "smooth", "target")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curves(TableResult):
     """Several runs' curves, as they were measured.
 

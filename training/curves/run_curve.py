@@ -59,7 +59,7 @@ class Reached:
     best: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Curve:
     """One run's measures over its rounds; errors are shares (0 to 1), NaN where nothing was measured.
 

@@ -14,13 +14,12 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home, lost_link
 from ..config.config import Config, merge
-from ..config.from_python import SINGLE, tables_of_keywords
+from ..config.from_python import SINGLE, nested_tables, tables_of_keywords
 from ..config.recipes import Cell
 from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
-from ..user_code.typed import handed_tables
 from .axes import METHOD, checked_seeds, refuse_code, refuse_strange_values
 from .by_jobs import refuse_jobs, train_by_jobs
 from .data_watch import DataWatch
@@ -86,10 +85,10 @@ def sweep(
     *,
     out: Path | str,
     recipe: str = "",
-    config: Path | str | Config | Mapping[str, Mapping[str, Any]] | None = None,
+    config: Path | str | Config | Mapping[str, Any] | None = None,
     scale: float | None = None,
     seeds: Sequence[int] = (),
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Any] | None = None,
     share: bool = True,
     watcher: Progress | None = None,
     launcher: str = LOCAL,
@@ -110,7 +109,7 @@ def sweep(
             :class:`fedscope.Config`; neither for the defaults of ``train``.
         scale: of the recipe or the configuration, see :func:`~fedscope.training.config.scale.scale_tables`.
         seeds: each sets ``run.seed`` and ``data.seed``.
-        settings: tables of settings of all runs.
+        settings: of all runs, in tables or by their whole names, as ``{"run.rounds": 30}``.
         share: train once what several runs have in common, see
             :func:`~fedscope.training.sweeps.schedule.shared_histories`.
         launcher: ``local``, one run after the other; ``slurm``, jobs of a cluster; ``processes``, jobs as processes of
@@ -133,16 +132,17 @@ def sweep(
     ...     [run.name for run in made.runs], dict(made.failures)
     (['fma', 'fedavgm'], {})
     """
-    if METHOD in single:
-        raise FedscopeError(
-            f"method={single[METHOD]!r} is no setting of all runs: methods are varied; give them first, as in "
-            f'fedscope.sweep({{"method": [{single[METHOD]!r}]}}, ...)'
-        )
+    for given in (single, settings or {}):
+        if METHOD in given:
+            raise FedscopeError(
+                f"method={given[METHOD]!r} is no setting of all runs: methods are varied; give them first, as in "
+                f'fedscope.sweep({{"method": [{given[METHOD]!r}]}}, ...)'
+            )
     stored: Mapping[str, Mapping[str, Any]] = {}
     if isinstance(config, Config):
         stored = config.asked()
     elif config is not None:
-        stored = dict(config) if isinstance(config, Mapping) else stored_tables(Path(config))
+        stored = nested_tables(config) if isinstance(config, Mapping) else stored_tables(Path(config))
     if isinstance(axes, str):
         raise FedscopeError(
             f'axes are {axes!r}, a text; give settings with their values, as {{"method": ["fma", "ima"]}}'
@@ -160,7 +160,7 @@ def sweep(
             for key, value in cell.items():
                 refuse_code(key, value)
     learnt = {} if task is None else {"model": {"task": handed_task(task)}}
-    laid = merge(handed_tables(settings or {}), tables_of_keywords(single), learnt)
+    laid = merge(nested_tables(settings or {}), tables_of_keywords(single), learnt)
     plan = plan_sweep(Setup(recipe, stored, scale), axes, checked_seeds(seeds), laid, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 

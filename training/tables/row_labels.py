@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
 from ...plotting.printed import printed_words
-from ...results.labels import labels_of, refuse_misfits
+from ...results.labels import labels_of, listed_labels, refuse_misfits
 from ..settings.registry import canonical_method
 from .notes import notes_on_numbers
 from .statistics import CHOSEN
@@ -54,9 +54,7 @@ def labels_of_rows(given: Sequence[str] | Mapping[str, str] | str | None, rows: 
                 raise FedscopeError(f"{row!r} is given two labels; give one")
             labels[row] = label
     else:
-        typed = [given] if isinstance(given, str) else given
-        if not isinstance(typed, Collection):
-            raise FedscopeError(f"labels are {given!r}; give a list of words, or {{old: new}}")
+        typed = listed_labels(given)
         for label in typed:
             if not isinstance(label, str):
                 raise FedscopeError(f"labels hold {label!r}, which is no text; give a word for each row")

@@ -100,6 +100,7 @@ def test_what_is_saved_comes_back_as_itself(
     monkeypatch.chdir(folder)
     back = fedscope.load("saved/m")
     assert type(back) is type(answer)
+    assert (back == answer) in (True, False), "and no question of numpy's about the truth of arrays"
     assert back.numbers() == answer.numbers()
     assert back.summary() == answer.summary()
     assert pictures(back) == pictures(answer)
@@ -144,6 +145,15 @@ def test_what_is_done_to_frames_and_data_sets_changes_no_result(
             if isinstance(said, dict | list):
                 said.clear()
     assert (repr(answer.numbers()), answer.summary(), repr(answer.attrs)) == (numbers, words, attrs)
+
+
+def test_planes_are_taken_by_place_by_end_and_by_slice(made: Callable[[str], tuple[Path, Any]]) -> None:
+    """A number of numpy's was a KeyError, and a slice a TypeError."""
+    _, planes = made("planes-of-two-runs")
+    parts = list(planes)
+    assert planes[np.int64(1)] is planes[1] is planes[list(planes.parts)[1]] is parts[1]
+    assert planes[-1] is parts[-1]
+    assert planes[1:] == parts[1:]
 
 
 #: whose figures take little

@@ -306,6 +306,28 @@ def test_no_models_and_labels_that_are_none_are_refused(given: Any, settings: An
     assert str(refused.value) == said
 
 
+@pytest.mark.parametrize("kind", ["array", "index", "series", "generator"])
+def test_labels_are_a_column_of_a_table_too(kind: str, nets: Any, data: Any) -> None:
+    """They ended in numpy's question about the truth of an array."""
+    words = ["mine", "theirs"]
+    pandas = pytest.importorskip("pandas") if kind in ("index", "series") else None
+    given = {
+        "array": lambda: np.array(words),
+        "index": lambda: pandas.Index(words),
+        "series": lambda: pandas.Series(words, index=[3, 7]),
+        "generator": lambda: (word for word in words),
+    }[kind]()
+    assert fedscope.line(nets[:2], data=data, points=3, labels=given).pairs == ("mine - theirs",)
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_labels_without_an_order_are_refused(kind: type, nets: Any, data: Any) -> None:
+    """Each session gave them to the models in another order."""
+    with pytest.raises(FedscopeError) as refused:
+        fedscope.line(nets[:2], data=data, points=3, labels=kind(["mine", "theirs"]))
+    assert str(refused.value) == f"labels are a {kind.__name__}, which has no order; give a list"
+
+
 def test_renamed_takes_a_mapping_of_words(nets: Any, data: Any) -> None:
     line = fedscope.line(nets[:2], data=data, points=3)
     with pytest.raises(FedscopeError, match=r"labels are a list; give them by name, as \{'fma': 'FedAvg'\}"):

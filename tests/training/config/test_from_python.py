@@ -154,6 +154,18 @@ def test_a_sweep_takes_a_configuration_and_varies_methods(tmp_path: Path) -> Non
         FedscopeError, match=r"method='fedprox' is no setting of all runs: .*\{\"method\": \['fedprox'\]"
     ):
         fedscope.sweep({"run.seed": [1]}, method="fedprox", out=tmp_path / "other")
+    with pytest.raises(FedscopeError, match=r"^method='fedprox' is no setting of all runs: "):
+        fedscope.sweep({"run.seed": [1]}, settings={"method": "fedprox"}, out=tmp_path / "other")
+
+
+@pytest.mark.parametrize("where", ["settings", "config"])
+def test_a_sweep_takes_whole_names_as_train_does(where: str, tmp_path: Path) -> None:
+    """The remedy of the refusal, ``[run.rounds]``, was refused, too."""
+    given = {**SMALL, "run.rounds": 1, "client.lr": 0.25}
+    (made,) = fedscope.sweep({"method": ["fma"]}, out=tmp_path / "sweep", **{where: given}).runs
+    assert (made.config["run"]["rounds"], made.config["client"]["lr"], made.rounds) == (1, 0.25, (1,))
+    with pytest.raises(FedscopeError, match=r"^rounds is a setting of a section; give {\"run\": {\"rounds\": 1}}$"):
+        fedscope.sweep({"method": ["fma"]}, out=tmp_path / "other", **{where: {"rounds": 1}})
 
 
 @pytest.mark.parametrize(

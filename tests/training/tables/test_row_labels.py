@@ -133,6 +133,7 @@ def test_a_row_is_named_as_it_is_or_as_it_is_printed(given: Any, labels: Mapping
         ({"fma": 3}, "labels hold 3, which is no text; give a word for each row"),
         ([3, "a"], "labels hold 3, which is no text; give a word for each row"),
         (3, "labels are 3; give a list of words, or {old: new}"),
+        ({"a", "b"}, "labels are a set, which has no order; give a list"),
         ({"fma": "a", "FedAvg": "b"}, "'fma' is given two labels; give one"),
         ({"swa": "b"}, "'swa' is not in this result; it names fma, ima/x"),
     ],
