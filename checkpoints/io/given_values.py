@@ -24,6 +24,8 @@ _SHOWN = 60
 SAY_MORE = ("labels", "data")
 #: annotations of numbers or words, one or several
 _LISTED = re.compile(r"Rounds|str \| (int \| )?Sequence\[int\]")
+#: what a text of its own form looks like, where there is no default
+_WORDS = {"draws": "local:4"}
 #: settings that torch has objects of its own for
 _OF_TORCH = ("device", "precision")
 #: annotations whose paths are those of runs or of models, which are no clients by their places
@@ -178,7 +180,8 @@ def _truth(name: str, value: Any, default: Any) -> bool:
 def _text(name: str, value: Any, default: Any) -> Any:
     if value is not None and not isinstance(value, int | float | list | tuple | set | dict):
         return value  # a path, a device, ... may be as good
-    example = f", as {name}={default!r}" if isinstance(default, str) else ""
+    word = default if isinstance(default, str) else _WORDS.get(name)
+    example = "" if word is None else f", as {name}={word!r}"
     raise FedscopeError(f"{name}={_shown(value)} is not a text; give one{example}")
 
 

@@ -50,6 +50,8 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
             raise FedscopeError(f"{place} {list_few(unknown)}; name them x_train, y_train, x_test, y_test")
         return {key: _array(f"{place} {key}", value, labels=key[0] == "y") for key, value in returned.items()}
     pair = isinstance(returned, tuple | list) and len(returned) == 2
+    if any(map(_is_stream, returned if pair else [returned])):
+        raise FedscopeError(f"{place} an IterableDataset, which has no length; give a DataLoader of it")
     if pair and all(map(_is_split, returned)):
         splits = dict(zip(("train", "test"), returned, strict=True))
     elif pair or _is_items(returned):
@@ -110,6 +112,10 @@ def _is_ragged(parts: Any) -> bool:
         return np.asarray(parts).dtype == object
     except ValueError:
         return True
+
+
+def _is_stream(given: Any) -> bool:
+    return any(kind.__name__ == "IterableDataset" for kind in type(given).__mro__) and not hasattr(given, "__len__")
 
 
 def _is_items(given: Any) -> bool:

@@ -262,3 +262,10 @@ def test_planes_take_iterators(run: Run) -> None:
         assert plane(iter(models)).places(models) == plane(models).places(models)  # type: ignore[arg-type]
     corners = fedscope.through_models(iter(models[:3]))  # type: ignore[arg-type]
     assert corners.places(models) == fedscope.through_models(models[:3]).places(models)
+
+
+def test_a_text_of_a_form_of_its_own_is_shown() -> None:
+    """``draws=2`` was refused with "give one", and then ``draws="2"``, too."""
+    with pytest.raises(FedscopeError) as told:
+        taken("draws", 2, "str | None")
+    assert str(told.value) == "draws=2 is not a text; give one, as draws='local:4'"

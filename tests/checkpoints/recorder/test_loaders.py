@@ -372,3 +372,15 @@ def test_lists_of_several_lengths_are_told() -> None:
         "data gave an x_test that is a list of parts of several lengths; fill all up to one, or give tensors or NumPy "
         "arrays"
     )
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_an_iterable_data_set_is_told_what_takes_it(both: bool) -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return iter([(torch.ones(2), 0), (torch.ones(2), 1)])
+
+    with pytest.raises(FedscopeError) as told:
+        coerce_arrays("data gave", (Stream(), Stream()) if both else Stream())
+    assert str(told.value) == "data gave an IterableDataset, which has no length; give a DataLoader of it"
+    assert coerce_arrays("data gave", DataLoader(Stream()))["x_test"].shape == (2, 2)
