@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Set, ValuesView
 from numbers import Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,8 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
 
     >>> taken("rounds", np.int64(3), "Rounds"), taken("seed", np.int64(3), "int"), taken("last", None, "int | None")
     (3, 3, None)
-    >>> taken("models", iter(["a.pt", "b.pt"]), "Sequence[ModelLike]")
-    ['a.pt', 'b.pt']
+    >>> taken("models", iter(["a.pt", "b.pt"]), "Sequence[ModelLike]"), taken("runs", {"b", "a"}, "Sequence[RunLike]")
+    (['a.pt', 'b.pt'], ['a', 'b'])
     """
     said = str(getattr(annotation, "__forward_arg__", annotation)).strip()
     kind = said.removesuffix("| None").strip()
@@ -66,6 +67,8 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
         # a dictionary's view counts by position; where a dictionary is taken, and of files, that says whose is whose
         of_files = "Path" in said and not _OF_RUNS.search(said)
         counted = "Mapping" not in said and not of_files
+        if isinstance(value, set | frozenset) and all(isinstance(one, str | PathLike) for one in value):
+            value = sorted(value, key=str)  # a set of texts has another order in each session
         if isinstance(value, Iterator) or (counted and isinstance(value, KeysView | ValuesView)):
             value = list(value)
         if _OF_NUMBERS.search(said) and "Model" not in said:

@@ -269,3 +269,14 @@ def test_a_text_of_a_form_of_its_own_is_shown() -> None:
     with pytest.raises(FedscopeError) as told:
         taken("draws", 2, "str | None")
     assert str(told.value) == "draws=2 is not a text; give one, as draws='local:4'"
+
+
+@pytest.mark.parametrize("kind", [set, frozenset])
+def test_a_set_of_texts_has_one_order_in_every_session(kind: type) -> None:
+    """Sums of strings' hashes gave the models of a plane, and the first measure of a table, another place each time."""
+    words = [f"runs/{letter}" for letter in "hgfedcba"]
+    for annotation in ("RunLike | Sequence[RunLike]", "Sequence[ModelLike]", "str | Sequence[str]"):
+        assert taken("runs", kind(words), annotation) == sorted(words)
+        assert taken("runs", dict.fromkeys(words).keys(), annotation) == words
+    paths = kind(map(Path, words))
+    assert taken("runs", paths, "Sequence[RunLike]") == sorted(map(Path, words))
