@@ -96,7 +96,8 @@ def measure_round(
         if isfinite(mean):
             batches = len(minibatches(len(samples), *chosen.values()))
             similarity = (number, mean, error if isfinite(error) else None, batches)
-    others = {f"client-{k}": clients.row(row) for row, k in enumerate(ids.tolist())}
+    # a client of weight 0 is no part of the average
+    others = {f"client-{k}": clients.row(row) for row, k in enumerate(ids.tolist()) if round_.weights[row]}
     warn_of_averaged(clients.buffers, clients.layout.names, round_.weights)
     average = weighted_mean(clients, round_.weights)
     compared = [("average", average if measured is None else measured(average), others)]

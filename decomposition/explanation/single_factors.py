@@ -102,8 +102,8 @@ def of_clients(one: RoundFactors, field: str) -> Reading:
 
 
 def _pairs(one: RoundFactors) -> list[tuple[int, float, float]]:
-    """(id, own, others') of the clients that have both, each once."""
-    both = [(row, row.train_bias, row.heter_bias) for row in one.clients]
+    """(id, own, others') of the clients that have both, each once; one of weight 0 is no part of the average."""
+    both = [(row, row.train_bias, row.heter_bias) for row in one.clients if row.weight]
     known = [(row, own, other) for row, own, other in both if own is not None and other is not None]
     others = by_client((row, other) for row, _, other in known)
     owns = by_client((row, own) for row, own, _ in known)

@@ -20,7 +20,12 @@ from scipy.stats import kendalltau, norm, t
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
-from fedscope.decomposition.explanation.context_measures import Against, ModelComparison, compare_models
+from fedscope.decomposition.explanation.context_measures import (
+    Against,
+    ModelComparison,
+    compare_models,
+    measure_round,
+)
 from fedscope.decomposition.explanation.dominant_factor import greatest_part
 from fedscope.decomposition.explanation.error_against_bias import relate
 from fedscope.decomposition.explanation.explain import explain
@@ -28,7 +33,7 @@ from fedscope.decomposition.explanation.intervals import Reading, above, magnitu
 from fedscope.decomposition.explanation.phases import Phase, last_early, phases, spread_rounds
 from fedscope.decomposition.explanation.recorded_models import _against_words, gap
 from fedscope.decomposition.explanation.result import Explanation
-from fedscope.decomposition.explanation.single_factors import own_data, variance_of
+from fedscope.decomposition.explanation.single_factors import own_data, share_below, variance_of
 from fedscope.decomposition.explanation.statements import Evidence
 from fedscope.decomposition.explanation.wording import spell
 from fedscope.evaluation.device import Compute
@@ -1455,3 +1460,21 @@ def test_a_client_whose_loss_is_no_number_is_not_the_best() -> None:
     for others in (clients, clients[::-1], clients[1:] + clients[:1]):
         said = _against_words(ModelComparison(3, "average", 40, 0.4, 0.1, tuple(others)))
         assert "its clients' 0.5 at best, nan on average" in said
+
+
+def test_clients_of_weight_0_are_no_part_of_the_average(tmp_path: Path) -> None:
+    """They counted among those whose error on own data is small, and those that the average is better than."""
+    round_ = made(clients=8).rounds[0]
+    known = [replace(row, train_bias=0.01, heter_bias=1.0) for row in round_.clients]
+    apart = [replace(row, client=90 + k, weight=0.0, train_bias=1.0) for k, row in enumerate(known)]
+    with_them, without = (share_below(replace(round_, clients=tuple(rows))) for rows in ([*known, *apart], known))
+    assert with_them == without
+    assert without.value == 1.0
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(3, 2) for _ in range(4)]
+    x = torch.randn(20, 3)
+    with fedscope.Recorder(tmp_path / "run", data=(x, x[:, 0] > 0)) as recorder:
+        recorder.round(clients=models, weights=[0.5, 0.0, 0.3, 0.2])
+    samples = Samples(x, (x[:, 0] > 0).long(), 2, "mine", "test", np.arange(20), "")
+    (found,) = measure_round(models[0], samples, samples, fedscope.Run.open(tmp_path / "run").round(1)).comparisons
+    assert [other.name for other in found.others] == ["client-0", "client-2", "client-3"]
