@@ -144,6 +144,9 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
     if _is_run(path / "run.json"):
         ours, rounds = True, visible_rounds(path)
         holds = f"holds a run with {_count(rounds)}" if rounds else "holds a run"
+    elif {LOCK_NAME, "rounds"} <= names and _is_damaged(path / "run.json"):
+        ours, rounds = True, visible_rounds(path)
+        holds = f"holds {_count(rounds)} of a run whose run.json is damaged"
     else:
         others = names - ({*LOCK_NAMES, "rounds", KEPT_NAME, CODE, *FILES} - {"run.json"})
         ours, rounds = (LOCK_NAME in names and not others) or _is_run(path / REPLACED), visible_rounds(path)
@@ -208,6 +211,18 @@ def _is_run(file: Path) -> bool:
     except (OSError, FedscopeError):
         return False
     return isinstance(info, dict) and info.get("format") == FORMAT
+
+
+def _is_damaged(file: Path) -> bool:
+    """Check for a file that is there and cannot be read as one of ours or anybody's; what can be read is not damaged,
+    whoever wrote it."""
+    try:
+        read_json(file, "a run's run.json", "give another --out")
+    except OSError:
+        return False
+    except FedscopeError:
+        return file.is_file() and not file.is_symlink()
+    return False
 
 
 def _is_trained(file: Path) -> bool:

@@ -245,6 +245,30 @@ def test_nothing_else_is_ever_replaced(tmp_path, force):
         create(tmp_path / "file", force=force)
 
 
+@pytest.mark.parametrize("text", ["", '{"format": "fedsc', "\x00\x00", "[" * 100_000])
+def test_a_run_with_a_damaged_file_can_be_replaced(tmp_path, text):
+    """It was "something else than a run of fedscope", with --force too, and its name was lost for good."""
+    create(tmp_path / "ima", 2)
+    (tmp_path / "ima/notes.txt").write_text("mine")
+    (tmp_path / "ima/run.json").write_text(text)
+    with pytest.raises(FedscopeError) as caught:
+        create(tmp_path / "ima")
+    assert str(caught.value) == (
+        f"{tmp_path}/ima exists and holds 2 rounds of a run whose run.json is damaged; give --force to replace it, or "
+        "another --out"
+    )
+    assert create(tmp_path / "ima", 1, force=True).rounds == (1,)
+    assert (tmp_path / "ima/notes.txt").read_text() == "mine"
+
+
+def test_a_folder_without_rounds_is_no_damaged_run(tmp_path):
+    (tmp_path / "thesis/rounds").mkdir(parents=True)
+    (tmp_path / "thesis/run.json").write_text("{")
+    with pytest.raises(FedscopeError, match=r"exists and holds something else than a run of fedscope; give another"):
+        create(tmp_path / "thesis", force=True)
+    assert (tmp_path / "thesis/run.json").read_text() == "{"
+
+
 def test_a_replacement_that_was_killed_can_be_repeated(tmp_path, monkeypatch):
     """Figures of the run that was replaced lay there, and were "something else than a run of fedscope"."""
     create(tmp_path / "ima", 2)
