@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
@@ -12,84 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
-from ..checkpoints import FedscopeError, expand_home
-from ..checkpoints.io.visible_text import visible
-from ..evaluation.device import PRECISIONS, precision_word
+from ..checkpoints import FedscopeError
+from ..evaluation.device import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
+from .option_types import Count, Formats, HomePath, Inches, InFolder, OwnCode, Precision, ResultPath, Words
 
-# Generic to the type checker, and in older releases of click not to Python.
 if TYPE_CHECKING:
     from ..training.jobs.launchers import Launcher
-
-    _Type = click.ParamType[Any]
-    _Choice = click.Choice[str]
-else:
-    _Type = click.ParamType
-    _Choice = click.Choice
-
-
-class Inches(_Type):
-    """``3.5``, ``3.5in`` or ``89mm``."""
-
-    name = "width"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A width in inches."""
-        text = str(value).strip().lower()
-        unit = next((unit for unit in ("in", "mm", "cm") if text.endswith(unit)), "")
-        try:
-            width = float(text.removesuffix(unit)) / {"": 1, "in": 1, "mm": 25.4, "cm": 2.54}[unit]
-        except ValueError:
-            self.fail(f"{value!r} is not a width; write 3.5in, 7in or 89mm", param, ctx)
-        if not 2 <= width <= 20:
-            self.fail(f"{value} is {width:g} inches; figures are 2 to 20 inches wide", param, ctx)
-        return width
-
-
-class Words(_Type):
-    """Text of figures, as it was typed also where Python took its bytes for ASCII's."""
-
-    name = "text"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return text that can be drawn and written; bytes of another encoding as escapes."""
-        try:
-            return os.fsencode(str(value)).decode("utf-8")
-        except UnicodeError:  # bytes of Latin-1, or letters that an ASCII system cannot have given
-            return visible(value)
-
-
-class Count(_Type):
-    """A whole number that is at least ``least``."""
-
-    def __init__(self, least: int) -> None:
-        self.least = least
-        self.name = "integer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is not a whole number", param, ctx)
-        if number < self.least:
-            self.fail(f"{number} is too small; give {self.least} or more", param, ctx)
-        if number >= 2**63:
-            self.fail(f"{number} is too large; give less than 2^63", param, ctx)
-        return number
-
-
-class OwnCode(_Type):
-    """A name, or code of the user's own: ``module:factory``, or ``arch.py:Net``, which only a command line may say."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the text, which gives leave to run a file where it names one."""
-        from ..training.import_string import CodeFile
-
-        assert param is not None, "click says which option it is"
-        return CodeFile.typed(max(param.opts, key=len), str(value))
 
 
 def _by_kind(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
@@ -108,89 +36,6 @@ code_option = click.option(
 code_changed_option = click.option(
     "--code-changed", is_flag=True, help="Take it although its source is another than the run has."
 )
-
-
-class Precision(_Choice):
-    """One of the words for an arithmetic, or what else it is called: ``fp32``."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word."""
-        return str(super().convert(precision_word(value), param, ctx))
-
-
-class Formats(_Type):
-    """``pdf,png,svg``: one or several formats of figures."""
-
-    name = "formats"
-    KNOWN = ("pdf", "png", "svg")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Return the formats, each once."""
-        if isinstance(value, tuple):
-            return value
-        words = [word.strip().lower().removeprefix(".") for word in str(value).split(",")]
-        for word in words:
-            if word not in self.KNOWN:
-                self.fail(f"{word!r} is no format of figures; give pdf, png or svg, or several as pdf,svg", param, ctx)
-        return tuple(dict.fromkeys(words))
-
-
-class Share(_Type):
-    """A number; of ``60%`` it says how that is written."""
-
-    name = "float"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number; its range is the command's."""
-        text = str(value).strip()
-        try:
-            return float(text)
-        except ValueError:
-            pass
-        over = 100 if text.endswith("%") else 1
-        top, _, bottom = text.rstrip("% ").partition("/")
-        try:
-            share = float(top) / float(bottom or 1) / over
-        except (ValueError, ZeroDivisionError):
-            self.fail(f"{value!r} is not a number; write 0.6 for 60 %", param, ctx)
-        self.fail(f"{value!r} is not a number; write {share:g}", param, ctx)
-
-
-class HomePath(click.Path):
-    """A path; of ``--out=~/x`` no shell has made that in the home folder."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
-        return expand_home(str(super().convert(value, param, ctx)))
-
-
-@dataclass(frozen=True)
-class InFolder:
-    """A folder that was typed for a result, which has its default name there."""
-
-    path: Path
-
-
-class ResultPath(HomePath):
-    """A path for a result, without an extension; one of a figure or a table that was typed is left off.
-
-    ``DIR/``, ``~``, ``.`` and ``..`` can only be folders, so these are :class:`InFolder`.
-    """
-
-    ENDS = (".pdf", ".png", ".svg", ".html", ".nc", ".csv", ".json", ".safetensors")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
-        if isinstance(value, InFolder):
-            return value
-        path: Path = super().convert(value, param, ctx)
-        typed = str(value)
-        if typed.endswith(("/", os.sep, "/.", f"{os.sep}.")) or typed == "~" or path.name in ("", ".."):
-            return InFolder(path)
-        return path.with_suffix("") if path.suffix in self.ENDS else path
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
 from ..results.base import ends_at, of_replaced, others_in, placed, says_others
 from ..results.labels import labels_of
-from .options import Formats, InFolder, Output, base_of
+from .option_types import Formats, InFolder
+from .options import Output, base_of
 from .printing import say, say_json, say_lines
 from .progress import progress
 from .redraw import refuse_another

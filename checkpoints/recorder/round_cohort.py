@@ -45,7 +45,7 @@ def cohort_of(models: RoundModels, given: Mapping[str, Any], mixing: Any, place:
         given: ``samples``, ``weights`` and ``staleness``; None for none.
 
     Raises:
-        FedscopeError: as :meth:`Recorder.round` says of them.
+        FedscopeError: as :meth:`~fedscope.checkpoints.recorder.recorder.Recorder.round` says of them.
     """
     ids = sorted(models.clients)
     samples, weights, staleness = (

@@ -31,7 +31,7 @@ from .shared_memory import one_memory, one_model
 
 @dataclass(frozen=True)
 class GivenModels:
-    """What a loop gives to a round, in any of the forms that :meth:`Recorder.round` takes."""
+    """What a loop gives to a round, in any of the forms that :meth:`~fedscope.checkpoints.recorder.recorder.Recorder.round` takes."""
 
     clients: Any
     start: Any
@@ -122,7 +122,7 @@ class ModelReader:
             The models, and the layout that all of them have.
 
         Raises:
-            FedscopeError: as :meth:`Recorder.round` says of models.
+            FedscopeError: as :meth:`~fedscope.checkpoints.recorder.recorder.Recorder.round` says of models.
         """
         by_id, starts = self._numbered(given)
         models = self._coerced(by_id, given.start, given.global_, starts)

@@ -8,7 +8,8 @@ import click
 
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError
-from ..options import Count, Output, choice, output_options, panel_option, rounds_option, source_options
+from ..option_types import Count
+from ..options import Output, choice, output_options, panel_option, rounds_option, source_options
 
 
 @click.command(

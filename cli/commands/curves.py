@@ -10,7 +10,8 @@ import click
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
-from ..options import Count, HomePath, Output, output_options, refuse_given
+from ..option_types import Count, HomePath
+from ..options import Output, output_options, refuse_given
 from ..printing import say, say_json
 
 #: of the options that all results have, those of figures and of where these lie

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from ..options import Count, Output, output_options
+from ..option_types import Count
+from ..options import Output, output_options
 
 
 @click.command(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..options import HomePath, style_option
+from ..option_types import HomePath
+from ..options import style_option
 from ..printing import say
 
 #: Fixed before any verdict on them was seen. All of early training, which has six rounds and needs five, and every

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from ..options import Count, Output, output_options, refuse_given, rounds_option
+from ..option_types import Count
+from ..options import Output, output_options, refuse_given, rounds_option
 
 
 @click.command(

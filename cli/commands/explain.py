@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from ...analysis.settings import EvaluationConfig
+from ..option_types import Count
 from ..options import (
-    Count,
     Output,
     base_of,
     measured_settings,

@@ -8,7 +8,8 @@ import click
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import command_line
-from ..options import HomePath, Words, refuse_given
+from ..option_types import HomePath, Words
+from ..options import refuse_given
 from ..printing import say, say_json
 
 #: how files of surfaces end

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from ...checkpoints.io.shell_words import command_line
-from ..options import Count, InFolder, Output, OwnCode, Words, base_of, output_options, surface_options
+from ..option_types import Count, InFolder, OwnCode, Words
+from ..options import Output, base_of, output_options, surface_options
 from ..printing import say, say_json
 
 #: options that models have and surfaces have not, and the other way round

@@ -7,15 +7,8 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import (
-    Count,
-    Output,
-    align_option,
-    measured_settings,
-    normalization_option,
-    output_options,
-    source_options,
-)
+from ..option_types import Count
+from ..options import Output, align_option, measured_settings, normalization_option, output_options, source_options
 
 
 @click.command(

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from ..options import Count, Output, choice, output_options, refuse_given
+from ..option_types import Count
+from ..options import Output, choice, output_options, refuse_given
 
 
 @click.command("parameters", epilog="Example:  fedscope parameters runs/ima --round last --top 4")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ...analysis.settings import EvaluationConfig
 from ...landscape.planes.drawing.color_scales import SurfaceColours
+from ..option_types import Count, PointShare
 from ..options import (
-    Count,
     Jobs,
     Output,
     align_option,
@@ -23,27 +23,8 @@ from ..options import (
     surface_options,
 )
 
-if TYPE_CHECKING:
-    _Type = click.ParamType[Any]
-else:
-    _Type = click.ParamType
-
 #: under which the words of a command are kept until it runs
 WORDS = "fedscope.plane.words"
-
-
-class PointShare(_Type):
-    """``15%`` or ``0.15``."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the share; its range is the analysis's."""
-        text = str(value).strip()
-        try:
-            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            self.fail(f"{value!r} is no share of the points; write 15% or 0.15", param, ctx)
 
 
 class _Plane(click.Command):

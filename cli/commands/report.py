@@ -10,20 +10,8 @@ from typing import Any
 import click
 
 from ...checkpoints import FedscopeError
-from ..options import (
-    Count,
-    HomePath,
-    InFolder,
-    OwnCode,
-    ResultPath,
-    Words,
-    accept_data_option,
-    base_of,
-    colour_scale_option,
-    refuse_given,
-    standardise_option,
-    style_option,
-)
+from ..option_types import Count, HomePath, InFolder, OwnCode, ResultPath, Words
+from ..options import accept_data_option, base_of, colour_scale_option, refuse_given, standardise_option, style_option
 from ..printing import say, say_json
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
+from ..option_types import Count
 from ..options import (
-    Count,
     Output,
     align_option,
     choice,

@@ -12,7 +12,8 @@ import click
 
 from ...checkpoints.io.errors import count_of, list_few
 from ...checkpoints.io.shell_words import command_line
-from ..options import HomePath, Jobs, Share, code_option, launcher_options, pack_into
+from ..option_types import HomePath, Share
+from ..options import Jobs, code_option, launcher_options, pack_into
 from ..printing import say, say_json
 from ..progress import progress
 

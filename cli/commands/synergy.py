@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from ..options import Count, Output, choice, output_options
+from ..option_types import Count
+from ..options import Output, choice, output_options
 
 
 @click.command("synergy", epilog="Example:  fedscope synergy runs/ima@40 --quantile 0.99")

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ..options import Count, InFolder, ResultPath, Share, Words, base_of, format_option, style_option
+from ..option_types import Count, InFolder, ResultPath, Share, Words
+from ..options import base_of, format_option, style_option
 from ..printing import say, say_json, say_lines
 
 

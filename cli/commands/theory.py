@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..options import Count, Output, choice, output_options, refuse_given, source_options, statistics_option
+from ..option_types import Count
+from ..options import Output, choice, output_options, refuse_given, source_options, statistics_option
 
 
 @click.command(

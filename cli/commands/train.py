@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..options import HomePath, Share, code_changed_option, code_option, pack_into
+from ..option_types import HomePath, Share
+from ..options import code_changed_option, code_option, pack_into
 from ..printing import say, say_json, say_lines
 from ..train_flags import FLAGS, PLACES
 

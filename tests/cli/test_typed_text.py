@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedscope.cli.main import run
-from fedscope.cli.options import Words
+from fedscope.cli.option_types import Words
 
 pytestmark = pytest.mark.usefixtures("few_digits", "here")
 
