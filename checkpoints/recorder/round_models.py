@@ -31,7 +31,8 @@ from .shared_memory import one_memory, one_model
 
 @dataclass(frozen=True)
 class GivenModels:
-    """What a loop gives to a round, in any of the forms that :meth:`~fedscope.checkpoints.recorder.recorder.Recorder.round` takes."""
+    """What a loop gives to a round, in any of the forms that the recorder takes, see
+    :meth:`~fedscope.checkpoints.recorder.recorder.Recorder.round`."""
 
     clients: Any
     start: Any
