@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
 from ...evaluation.accelerators import refuse_without_memory
@@ -19,6 +18,7 @@ from ...evaluation.evaluator import default_batch
 from ...evaluation.float64 import where_float64
 from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
+from ...evaluation.process_switches import plain_attention, without_cudnn
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import Task
 
@@ -224,7 +224,7 @@ def differentiable_twice(module: nn.Module) -> Iterator[None]:
     Their fused kernels cannot. The switches are the process's, so they are thrown once around all workers; a module
     without such layers computes as ever.
     """
-    with sdpa_kernel(SDPBackend.MATH), differentiable(module):
+    with plain_attention(), differentiable(module):
         yield
 
 
@@ -234,13 +234,6 @@ def differentiable(module: nn.Module) -> Iterator[None]:
 
     The switch is the process's, as that of :func:`differentiable_twice`.
     """
-    before = torch.backends.cudnn.enabled
-    if any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
-        # no more than this: torch's own context also sets and reads TF32 flags, which fails where the caller has used
-        # the newer ones
-        torch.backends.cudnn.enabled = False
-    try:
+    recurrent = any(isinstance(layer, nn.RNNBase) for layer in module.modules())
+    with without_cudnn() if recurrent else nullcontext():
         yield
-    finally:
-        if torch.backends.cudnn.enabled != before:
-            torch.backends.cudnn.enabled = before
