@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import Literal
 
 _LOCK = Lock()
 #: how Python was before the first of those that are inside, once for each of them
@@ -14,7 +15,7 @@ _inside: list[warnings.catch_warnings[None]] = []
 
 
 @contextmanager
-def without_warnings(category: type[Warning] = Warning, message: str = "") -> Iterator[None]:
+def without_warnings(category: type[Warning] = Warning, message: str = "", *, raised: bool = False) -> Iterator[None]:
     """Ignore warnings; afterwards Python does with them what it did before.
 
     What it does is the process's. ``warnings.catch_warnings`` in every thread would have the last one put back what
@@ -24,6 +25,7 @@ def without_warnings(category: type[Warning] = Warning, message: str = "") -> It
     Args:
         category: of those that are ignored.
         message: a regular expression that they begin with.
+        raised: raise them instead.
 
     >>> before = list(warnings.filters)
     >>> with without_warnings():
@@ -31,9 +33,10 @@ def without_warnings(category: type[Warning] = Warning, message: str = "") -> It
     >>> warnings.filters == before
     True
     """
+    action: Literal["error", "ignore"] = "error" if raised else "ignore"
     if getattr(sys.flags, "context_aware_warnings", False):  # of Python 3.14 on: each thread has its own
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message, category)
+            warnings.filterwarnings(action, message, category)
             yield
         return
     with _LOCK:
@@ -41,7 +44,7 @@ def without_warnings(category: type[Warning] = Warning, message: str = "") -> It
         if not _inside:
             caught.__enter__()
         _inside.append(caught)
-        warnings.filterwarnings("ignore", message, category)
+        warnings.filterwarnings(action, message, category)
     try:
         yield
     finally:

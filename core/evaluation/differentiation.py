@@ -30,7 +30,7 @@ def refuse_without_gradient(module: nn.Module, outputs: Tensor, task: Task, what
         )
     raise FedscopeError(
         f"the outputs of the {type(module).__name__} have no gradient, and {what} needs one: its forward computes "
-        "under torch.no_grad(), or detaches what it returns; take that out"
+        "under torch.no_grad() or in a checkpoint with use_reentrant=True, or detaches what it returns; take that out"
     )
 
 

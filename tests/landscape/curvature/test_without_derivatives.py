@@ -38,18 +38,21 @@ class Net(nn.Module):
                 return self.head(h)  # type: ignore[no-any-return]
         if self.how == "detach":
             return self.head(h).detach()  # type: ignore[no-any-return]
+        if self.how == "reentrant on data":
+            return checkpoint(nn.Sequential(self.body, self.head), x, use_reentrant=True)  # type: ignore[no-any-return]
         if self.how == "plain":
             return self.head(h)  # type: ignore[no-any-return]
         return checkpoint(self.head, h, use_reentrant=self.how == "reentrant")  # type: ignore[no-any-return]
 
 
 NO_GRADIENT = (
-    "the outputs of the Net have no gradient, and sharpness needs one: its forward computes under torch.no_grad(), or "
-    "detaches what it returns; take that out"
+    "the outputs of the Net have no gradient, and sharpness needs one: its forward computes under torch.no_grad() or "
+    "in a checkpoint with use_reentrant=True, or detaches what it returns; take that out"
 )
 CASES: list[tuple[str, Any, str]] = [
     ("no_grad", None, NO_GRADIENT),
     ("detach", None, NO_GRADIENT),
+    ("reentrant on data", None, NO_GRADIENT),
     (
         "plain",
         zero_one,
