@@ -181,9 +181,11 @@ class _Differentiable(FlatModule):
                 at = [v[where].view(p.shape) for p, where in self._places.items()]
                 curved = [i for i, g in enumerate(gradient) if g.requires_grad]
                 given = [gradient[i] for i in curved], parameters, [at[i] for i in curved]
-                product: Sequence[Tensor] = [torch.zeros_like(p) for p in parameters]
+                product: Sequence[Tensor]
                 if curved:
                     product = torch.autograd.grad(*given, retain_graph=not last, materialize_grads=True)
+                else:
+                    product = [torch.zeros_like(p) for p in parameters]
             else:
                 parts = zip(gradient, self._places.items(), strict=True)
                 inner = torch.stack([(g * v[where].view(p.shape)).sum() for g, (p, where) in parts]).sum()
