@@ -4,7 +4,7 @@ of the module."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
@@ -20,6 +20,7 @@ from ..checkpoints.io.shell_words import quoted
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.weights import tensors_of
 from ..checkpoints.recorder.inputs import spell_data
+from ..evaluation.process_switches import float32_by_default
 from ..evaluation.seeded import forked, seeded
 from ..evaluation.standard_tasks import CLASSIFICATION, PADDED
 from ..evaluation.tasks import Task
@@ -198,15 +199,8 @@ def build_module(architecture: Architecture, shape: tuple[int, ...], classes: in
 def _default_dtype(architecture: Architecture) -> Iterator[None]:
     """Have fedscope's own architectures in float32, whatever ``torch.set_default_dtype`` says: another program that
     asks the run does not know. Code of the user's own is run as its program has set torch up."""
-    before = torch.get_default_dtype()
-    if before == torch.float32 or isinstance(architecture, Factory | OwnModel):
+    with nullcontext() if isinstance(architecture, Factory | OwnModel) else float32_by_default():
         yield
-        return
-    torch.set_default_dtype(torch.float32)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, Sequence[int]]) -> int:

@@ -6,7 +6,6 @@ not (``torch.from_numpy``), so that what was handed is summed before and after: 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -19,6 +18,7 @@ import xxhash
 from torch import Tensor
 
 from ..checkpoints import DiskMatrix, RoundRecord, Weights
+from ..checkpoints.io.quiet import without_warnings
 from ..checkpoints.rounds.disk_matrix import ReadOnlyMatrix
 from ..evaluation.uint8_images import Uint8Images
 from .opened import OPENED
@@ -190,6 +190,5 @@ def _hush_torch() -> None:
     an array as a tensor, and one that writes to it is refused."""
     fixed = np.zeros(1)
     fixed.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with without_warnings():
         torch.from_numpy(fixed)

@@ -8,7 +8,6 @@ import os
 import stat
 import sys
 import tomllib
-import warnings
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FedscopeError, format_size
+from .quiet import without_warnings
 
 #: the byte order mark of a text, as it is read
 MARK = "\ufeff"
@@ -141,8 +141,7 @@ def explain_read_errors(path: Path, what: str) -> Iterator[None]:
         FedscopeError: it cannot be read, asks for more memory than there is, or is not what it should be.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with without_warnings():
             yield
     except FedscopeError:
         raise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..io.errors import FedscopeError, spans
 from ..io.one_screen import screen
+from ..io.quiet import without_warnings
 from ..rounds.round_words import metrics_words
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ def describe_run(run: Run) -> str:
     """Describe a run on one screen: its methods, model, data and last round; what cannot be read says why, because a
     repr never fails."""
     told = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # said where the numbers are used
+    with without_warnings():  # said where the numbers are used
         for words in (_made_words, _last_words):
             try:
                 told += [line for line in words(run) if line]

@@ -30,6 +30,10 @@ KEPT_BYTES = 2**30
 class FlatModule:
     """A copy of ``module`` on a device, its parameters bound to one vector: writing to :attr:`w` changes the model.
 
+    Args:
+        hooked: whether it keeps hooks of a backward pass, which training does: what is measured are the derivatives of
+            the function, which no hook changes.
+
     Attributes:
         layout: of the module.
         original: what was copied.
@@ -37,12 +41,12 @@ class FlatModule:
         w: the parameters, [P], in the order of the layout.
     """
 
-    def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
+    def __init__(self, module: nn.Module, compute: Compute = CPU, *, hooked: bool = False) -> None:
         self.compute, self.original = compute, module
         self.layout = Layout.of(module)
         self.device = torch.device(self.compute.device)
         refuse_float64(module, self.compute.device)
-        self.module = to_device(copy_module(module), self.device)
+        self.module = to_device(copy_module(module, hooked=hooked), self.device)
         named = dict(self.module.named_parameters(remove_duplicate=False))
         dtype = reduce(torch.promote_types, [named[name].dtype for name in self.layout.slices])
         self.w = torch.zeros(self.layout.size, dtype=dtype, device=self.device)

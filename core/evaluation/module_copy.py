@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
@@ -36,7 +37,9 @@ def is_shared(buffer: Tensor) -> bool:
     return hasattr(buffer, _SHARED)
 
 
-def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[str] = ()) -> nn.Module:
+def copy_module(
+    module: nn.Module, *, weights: bool = True, without: Collection[str] = (), hooked: bool = True
+) -> nn.Module:
     """Copy a module such that it shares no weights with it, but for buffers that :func:`share` marks.
 
     torch refuses to copy a tensor that was computed from others, as the ``weight`` is that ``weight_norm`` and pruning
@@ -44,11 +47,13 @@ def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[
     :func:`refuse_borrowed` refuses a module that does not. What Python cannot copy (locks, open files, generators) both
     share. Where the module returns logits in something else, the copy returns the logits
     (:func:`~fedscope.evaluation.taken_logits.return_logits`). Hooks on its parameters' gradients are on the
-    copy's, too.
+    copy's, too, unless it is not ``hooked``.
 
     Args:
         weights: False has NaN in place of the parameters, which take no memory.
         without: names of parameters of which this holds alone. One that has another name, too, is copied.
+        hooked: False takes off all hooks of a backward pass, so that derivatives are those of the function. Hooks of a
+            forward pass stay: they are part of what the module answers.
 
     Raises:
         FedscopeError: it cannot be copied all the same; says why.
@@ -85,7 +90,10 @@ def copy_module(module: nn.Module, *, weights: bool = True, without: Collection[
         ) from error
     _compute_anew(copy)
     return_logits(copy)
-    _hook_alike(module, copy)
+    if hooked:
+        _hook_alike(module, copy)
+    else:
+        _unhook(module, copy)
     return copy
 
 
@@ -98,6 +106,24 @@ def _hook_alike(module: nn.Module, copy: nn.Module) -> None:
         if value._backward_hooks and own is not None and own is not value and own.requires_grad:
             for hook in value._backward_hooks.values():
                 own.register_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def _unhook(module: nn.Module, copy: nn.Module) -> None:
+    """Take the hooks of a backward pass off a copy, those of its modules and of its parameters; what the module shares
+    with it, as by a ``__deepcopy__`` of its own, keeps them."""
+    theirs = {id(thing) for thing in (*module.modules(), *module.parameters())}
+    for part in copy.modules():
+        if id(part) not in theirs:
+            part._backward_hooks = OrderedDict()
+            part._backward_pre_hooks = OrderedDict()
+            part._is_full_backward_hook = None
+    for parameter in copy.parameters():
+        if id(parameter) in theirs:
+            continue
+        # deepcopy leaves these out, but a class may copy its parameters otherwise
+        for hooks in (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None)):
+            if hooks:
+                hooks.clear()
 
 
 def _left_out(module: nn.Module, names: Collection[str]) -> list[nn.Parameter]:

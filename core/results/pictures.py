@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -13,6 +12,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.io.errors import FedscopeError
+from ..checkpoints.io.quiet import without_warnings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,8 +62,7 @@ def _without_warnings() -> Iterator[None]:
     level = log.level
     try:
         log.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
+        with without_warnings(UserWarning, r"Glyph \d+ .*missing from"):
             yield
     except ValueError as error:
         wrong = re.search(r"^Parse\w+: (.*)", str(error), re.MULTILINE)

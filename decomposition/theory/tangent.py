@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...checkpoints.io.errors import list_few
@@ -21,6 +20,7 @@ from ...evaluation.float64 import require_float64
 from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import copy_module
+from ...evaluation.process_switches import plain_attention, without_fast_path
 from ...evaluation.recorded_names import call_with
 from ...evaluation.trainable_parameters import trained_parameters
 from ...evaluation.validation import refuse_shapeless
@@ -291,13 +291,8 @@ class _GradientsTogether(_Gradients):
 def _plain_attention() -> Iterator[None]:
     """Attention in steps that torch can vectorise: within its vmap it takes weights for such as have no gradients, and
     the form of a whole layer that is made for these."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    with without_fast_path(), plain_attention():
+        yield
 
 
 def _by_row(rows: Tensor, signs: Tensor, dimension: int) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from ...checkpoints import FedscopeError
+from ...evaluation.process_switches import plain_attention, without_fast_path, without_onednn
 from ...evaluation.recorded_names import call_with
 from .apply import Mover, random_permutation
 from .atoms import Atoms, Axis
@@ -104,18 +105,11 @@ def _told_apart(module: nn.Module, draw: np.random.Generator) -> dict[str, np.nd
 def computed_plainly(module: nn.Module) -> Iterator[None]:
     """Compute a module without fused operations, in evaluation mode and without gradients."""
     modes = {layer: layer.training for layer in module.modules()}
-    fast = torch.backends.mha.get_fastpath_enabled()
-    onednn = torch._C._get_mkldnn_enabled()
     module.eval()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        # not torch.backends.mkldnn.flags, which sets what only Intel's GPUs have, and warns of it
-        torch._C._set_mkldnn_enabled(False)
-        with torch.no_grad(), torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        with torch.no_grad(), plain_attention(), without_fast_path(), without_onednn():
             yield
     finally:
-        torch._C._set_mkldnn_enabled(onednn)
-        torch.backends.mha.set_fastpath_enabled(fast)
         for layer, mode in modes.items():
             layer.training = mode
 

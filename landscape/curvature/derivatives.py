@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from threading import Event
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...checkpoints import Weights
 from ...evaluation.accelerators import refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
+from ...evaluation.differentiation import differentiating, refuse_without_gradient
 from ...evaluation.evaluator import default_batch
 from ...evaluation.float64 import where_float64
 from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
+from ...evaluation.process_switches import plain_attention, without_cudnn
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import Task
 
@@ -155,28 +156,40 @@ class _Differentiable(FlatModule):
         wanted = [name for name in places if trained is None or name in trained]
         # by parameter, so that one with two names counts once
         self._places = {own[name].requires_grad_(): places[name] for name in wanted}
+        self._reached = False
         self._held: tuple[np.ndarray, Mapping[str, np.ndarray]] | None = None
 
     def loss_and_gradient(self, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
         loss = self._loss(x, y)
-        yield loss.detach(), list(torch.autograd.grad(loss, list(self._places), materialize_grads=True))
+        with differentiating(self.original):
+            gradient = _gradient(loss, list(self._places))
+        yield loss.detach(), list(gradient)
 
     def products(self, x: Tensor, y: Tensor, vectors: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
         parameters = list(self._places)
         loss = self._loss(x, y)
-        gradient = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
+        with differentiating(self.original, twice=True):
+            yield from self._products(loss, parameters, vectors)
+
+    def _products(
+        self, loss: Tensor, parameters: list[Tensor], vectors: Tensor
+    ) -> Iterator[tuple[Tensor, list[Tensor]]]:
+        gradient = _gradient(loss, parameters, create_graph=True)
         for k, v in enumerate(vectors):
             last = k == len(vectors) - 1
-            how: Any = {"retain_graph": not last, "materialize_grads": True}
             if self.compute.is_gpu:  # the gradient of the same ⟨∇L, v⟩, which is not made
                 at = [v[where].view(p.shape) for p, where in self._places.items()]
                 curved = [i for i, g in enumerate(gradient) if g.requires_grad]
                 given = [gradient[i] for i in curved], parameters, [at[i] for i in curved]
-                product = torch.autograd.grad(*given, **how) if curved else [torch.zeros_like(p) for p in parameters]
+                product: Sequence[Tensor]
+                if curved:
+                    product = torch.autograd.grad(*given, retain_graph=not last, materialize_grads=True)
+                else:
+                    product = [torch.zeros_like(p) for p in parameters]
             else:
                 parts = zip(gradient, self._places.items(), strict=True)
                 inner = torch.stack([(g * v[where].view(p.shape)).sum() for g, (p, where) in parts]).sum()
-                product = torch.autograd.grad(inner, parameters, **how)
+                product = _gradient(inner, parameters, retain_graph=not last)
             yield loss.detach(), list(product)
 
     def hold(self, parameters: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
@@ -214,7 +227,36 @@ class _Differentiable(FlatModule):
         return whole
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        return self._task.reduced(self.module(x), y, "sum")
+        """The loss of a batch; where it has no gradient, some other parameter than those asked for has one.
+
+        Raises:
+            FedscopeError: none has.
+        """
+        outputs = self.module(x)
+        loss = self._task.reduced(outputs, y, "sum")
+        if not (loss.requires_grad or self._reached):
+            self._refuse_unreached(x[:1], y[:1])
+        return loss
+
+    def _refuse_unreached(self, x: Tensor, y: Tensor) -> None:
+        self.module.requires_grad_(True)
+        try:
+            outputs = self.module(x)
+            self._reached = self._task.reduced(outputs, y, "sum").requires_grad
+            if not self._reached:
+                refuse_without_gradient(self.original, outputs, self._task, "sharpness")
+        finally:
+            self.module.requires_grad_(False)
+            for parameter in self._places:
+                parameter.requires_grad_()
+
+
+def _gradient(value: Tensor, parameters: list[Tensor], **how: Any) -> Sequence[Tensor]:
+    """∇ of a number in the parameters; zeros where it depends on none, as the gradient of a linear loss does."""
+    if not value.requires_grad:
+        return [torch.zeros_like(p) for p in parameters]
+    found: tuple[Tensor, ...] = torch.autograd.grad(value, parameters, materialize_grads=True, **how)
+    return found
 
 
 @contextmanager
@@ -224,7 +266,7 @@ def differentiable_twice(module: nn.Module) -> Iterator[None]:
     Their fused kernels cannot. The switches are the process's, so they are thrown once around all workers; a module
     without such layers computes as ever.
     """
-    with sdpa_kernel(SDPBackend.MATH), differentiable(module):
+    with plain_attention(), differentiable(module):
         yield
 
 
@@ -234,13 +276,6 @@ def differentiable(module: nn.Module) -> Iterator[None]:
 
     The switch is the process's, as that of :func:`differentiable_twice`.
     """
-    before = torch.backends.cudnn.enabled
-    if any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
-        # no more than this: torch's own context also sets and reads TF32 flags, which fails where the caller has used
-        # the newer ones
-        torch.backends.cudnn.enabled = False
-    try:
+    recurrent = any(isinstance(layer, nn.RNNBase) for layer in module.modules())
+    with without_cudnn() if recurrent else nullcontext():
         yield
-    finally:
-        if torch.backends.cudnn.enabled != before:
-            torch.backends.cudnn.enabled = before

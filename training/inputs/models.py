@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorded_pair
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Run, Weights, load_model, parse_address
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Round, Run, Weights, load_model, parse_address
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.quiet import without_warnings
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import Told, about_adapters, refuse_other_scale, scale_in
 from ...checkpoints.models.expected import ExpectedModel
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ...evaluation.samples import Samples
     from .. import Dataset
 
-#: ``RUN@ROUND[/WHICH]``, a file, an ``nn.Module``, a state dict, or a model that was loaded
+#: ``RUN@ROUND[/WHICH]``, a round, a file, an ``nn.Module``, a state dict, or a model that was loaded
 ModelLike = Any
 
 #: bytes of models that are held at once; of more, those of runs are read when they are asked for
@@ -96,12 +96,13 @@ def resolve_models(
     from .fitting_scale import refuse_misfit
     from .model_outputs import refuse_other_functions
 
+    _refuse_no_models(models)
     for address in (str(model) for model in models if isinstance(model, str | Path)):
         parsed = parse_address(address)
         if parsed.round is None:
             model_path(Path(parsed.path))  # says what there is instead
     runs = runs_of(models)
-    first = _name(models, 0)
+    first, named = _name(models, 0), source.model is not None
     architecture = source.model if source.model is not None else next(filter(is_module, models), None)
     asked = replace(source, model=architecture)
     source = replace(source, data=data_named(runs, asked))
@@ -126,15 +127,15 @@ def resolve_models(
     told = told_by(models, names_of(models))
     refuse_unlike(told, expected.layout, base=source.base)
     refuse_misfit_adapters(told, architecture, module, expected.layout, base, is_given=source.base is not None)
-    loaded = _load_all(models, expected, str(name_of(source.model) or first))
+    whose = str(name_of(source.model) or first)
+    loaded = _load_all(models, expected, whose)
     adapters = about_adapters(expected.layout.names) if together and len(loaded) > 1 else ""
     if adapters:
         _refuse_other_alphas(loaded[0], loaded[1:])
         warn_user(adapters)
     loaded = _told_apart(loaded)
     samples = limit_samples(dataset, replace(source, split="test") if source.split == "both" else source)
-    if source.model is None:
-        refuse_other_functions(module, samples, loaded, models, first)
+    refuse_other_functions(module, samples, loaded, models, whose, named=named)
     if not runs:  # of runs, what was recorded says it
         refuse_misfit(module, dataset, [(model.address, model.weights) for model in loaded], source)
     read = {model.address: model.note for model in loaded if model.note}
@@ -184,8 +185,7 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
     refuse_unlike((*posed.told, *told_by(files, files)), expected.layout, base=posed.base)
     said: dict[str, list[str]] = {}
     for i, file in enumerate(files):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FedscopeWarning)  # the model's note
+        with without_warnings(FedscopeWarning):  # the model's note
             model = _load(files, i, expected, posed.models[0].address)
         _refuse_other_alphas(posed.models[0], [model])
         if model.note:
@@ -193,6 +193,34 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
         yield model
     for note, own in said.items():
         warn_user(f"{list_few(own, 3)}: {note}")
+
+
+def _refuse_no_models(models: Sequence[ModelLike]) -> None:
+    """Refuse what cannot be one model, before anything else is asked of it.
+
+    Raises:
+        FedscopeError: says what it is, and what to give.
+    """
+    for i, model in enumerate(models):
+        name = _name(models, i)
+        weights = model.weights if isinstance(model, Model) else model
+        if isinstance(model, type):
+            raise FedscopeError(
+                f"{name} is the class {model.__name__}, which has no weights yet; make a module of it, "
+                f"{model.__name__}(...), and give that"
+            )
+        if isinstance(weights, Weights):
+            # a model that stays where it is stored is one, and is not read for this
+            if not isinstance(weights, StoredWeights) and weights.parameters.ndim == 2:
+                raise FedscopeError(
+                    f"{name} is a matrix of {len(weights)} models, and one is asked for; give a row of it, as .row(0), "
+                    "or the address of one, as runs/ima@20/client-0"
+                )
+        elif not (isinstance(model, str | Path | Mapping) or is_module(model)):
+            raise FedscopeError(
+                f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
+                f"state_dict"
+            )
 
 
 def _refuse_unsaid(first: ModelLike, runs: Sequence[Run], architecture: Any, source: EvaluationConfig) -> None:
@@ -278,8 +306,7 @@ def _load_all(models: Sequence[ModelLike], expected: ExpectedModel, whose: str) 
 
 def _read_again(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: str) -> Weights:
     """Return the numbers of the i-th model, of which all has been said."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FedscopeWarning)
+    with without_warnings(FedscopeWarning):
         return _load(models, i, expected, whose).weights
 
 
@@ -309,11 +336,6 @@ def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: s
 
 def _in_memory(model: Any, name: str, expected: ExpectedModel, whose: str) -> Model:
     """A module or a state dict, by the rules of files."""
-    if not (is_module(model) or isinstance(model, Mapping)):
-        raise FedscopeError(
-            f"{name} is {type(model).__name__}, which is not a model; give RUN@ROUND, a file, an nn.Module or a "
-            f"state_dict"
-        )
     tensors = tensors_of(unwrap(model)) if is_module(model) else model
     if not tensors or not any(is_tensor(value) or isinstance(value, Mapping) for value in tensors.values()):
         raise FedscopeError(f"{name} holds other things than tensors; give model.state_dict()")
@@ -402,13 +424,16 @@ def shapes_in(path: Path) -> Mapping[str, Sequence[int]]:
 
 
 def as_list(models: ModelLike | Sequence[ModelLike]) -> list[ModelLike]:
-    """One model or several, pairs of them too, as a list; runs and paths by their folders' names.
+    """One model or several, pairs of them too, as a list; runs and paths by their folders' names, rounds by their
+    addresses.
 
     >>> as_list("a@1"), as_list([("a@1", "b@2"), Path("c.pt")])
     (['a@1'], ['a@1', 'b@2', 'c.pt'])
     """
     if isinstance(models, list | tuple):
         return [model for part in models for model in as_list(part)]
+    if isinstance(models, Round):
+        return [models.label]
     return [str(models.path) if isinstance(models, Run) else str(models) if isinstance(models, Path) else models]
 
 

@@ -6,7 +6,6 @@ same objective that a single client has.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from ...checkpoints import Weights
+from ...checkpoints.io.quiet import without_warnings
 from ...evaluation.device import CPU, Compute
 from .worker_model import (
     MeanLoss,
@@ -252,8 +252,7 @@ def why_not_vectorised(module: nn.Module, samples: Samples) -> str:
         for count in (2, 1):
             alone.loss(objective, x[:count], y[:count])
             expected.append(alone.g.clone())
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", message=".*performance drop")
+        with without_warnings(message=".*performance drop", raised=True):
             both.loss(objective, torch.stack([x, x]), torch.stack([y, y]))
     except Exception as error:  # a module may fail in any way
         return f"torch cannot vectorise it ({(str(error) or type(error).__name__).splitlines()[0]})"

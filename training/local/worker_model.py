@@ -41,7 +41,7 @@ class TrainableModel(FlatModule):
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
-        super().__init__(module, compute)
+        super().__init__(module, compute, hooked=True)
         self.module.train()
         self._draws = MaskStream()
         address_dropout(self.module, self._draws)

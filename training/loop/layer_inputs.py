@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ...evaluation.process_switches import without_fast_path
 from ...evaluation.recorded_names import place_of_tensor
 from ..methods.shared.probes import Linear
 
@@ -57,7 +58,6 @@ class LayerInputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Collect while the module is called; attention without the fused form, in which nothing is seen."""
-        fast = torch.backends.mha.get_fastpath_enabled()
         handles = []
         for name, layer in self._module.named_modules():
             if type(layer) is nn.Linear or isinstance(layer, OTHER):
@@ -65,11 +65,9 @@ class LayerInputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 handles.append(layer.register_forward_pre_hook(lambda *_, site=site: self._within.append(site)))
                 handles.append(layer.register_forward_hook(lambda *_: self._leave(), always_call=True))
         try:
-            torch.backends.mha.set_fastpath_enabled(False)
-            with self:
+            with without_fast_path(), self:
                 yield
         finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
             for handle in handles:
                 handle.remove()
 

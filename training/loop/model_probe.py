@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,8 +13,10 @@ from torch import Tensor, nn
 
 from ...checkpoints import FedscopeError, Weights
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.quiet import without_warnings
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.device import Compute, torch_threads
+from ...evaluation.differentiation import differentiating, refuse_without_gradient
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.samples import Samples
@@ -84,7 +85,9 @@ class ModelProbe:
                         weights = terms.detach().exp().tolist()
                     else:
                         terms, weights = task.loss(outputs, y).sum()[None], [count]
-                    for weight, parts in zip(weights, _gradients(terms, list(wanted)), strict=True):
+                    if not terms.requires_grad:
+                        refuse_without_gradient(self._module, outputs, task, "--server fisher")
+                    for weight, parts in zip(weights, _gradients(self._module, terms, list(wanted)), strict=True):
                         for where, part in zip(wanted.values(), parts, strict=True):
                             # on the processor, because a device may lack float64
                             total[where] += weight * part.cpu().double().square().reshape(-1).numpy()
@@ -131,7 +134,7 @@ class ModelProbe:
             yield own.prepare(self._samples.x[rows]), own.targets(self._samples.y[rows])
 
 
-def _gradients(terms: Tensor, wanted: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+def _gradients(module: nn.Module, terms: Tensor, wanted: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
     """Yield the gradients of each of the terms [n], of as many at once as :data:`AT_ONCE` holds.
 
     Those of ten classes at once take a quarter to a half of the time of one after the other. An operation of the user's
@@ -141,14 +144,15 @@ def _gradients(terms: Tensor, wanted: list[Tensor]) -> Iterator[tuple[Tensor, ..
     chosen = torch.eye(len(terms), dtype=terms.dtype, device=terms.device)
     for rows in torch.split(chosen, width):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that an operation goes one after the other
+            with without_warnings(UserWarning):  # that an operation goes one after the other
                 found = torch.autograd.grad(
                     terms, wanted, rows, retain_graph=True, is_grads_batched=True, allow_unused=True
                 )
         except RuntimeError:
             for row in rows:
-                yield torch.autograd.grad(terms, wanted, row, retain_graph=True, materialize_grads=True)
+                with differentiating(module):
+                    one = torch.autograd.grad(terms, wanted, row, retain_graph=True, materialize_grads=True)
+                yield one
         else:
             for k in range(len(rows)):
                 yield tuple(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from ...checkpoints import FedscopeError, FedscopeWarning, nearest
+from ...checkpoints.io.quiet import without_warnings
 from ..import_string import describe_error
 from ..returned_arrays import ReturnedError
 from .every import CHECKS
@@ -100,9 +100,7 @@ def _words(error: Exception) -> str:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without the warnings about tiny federations."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FedscopeWarning)
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with without_warnings(FedscopeWarning), without_warnings(RuntimeWarning):
         yield
 
 

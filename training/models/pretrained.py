@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...checkpoints import FedscopeError, expand_home
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.quiet import without_warnings
 from ...checkpoints.io.untrusted import read_json
 from ...checkpoints.models.adapter_bases import changed_base
 from ..import_string import describe_error
@@ -259,8 +259,7 @@ def _explained(place: Path, package: str) -> Iterator[None]:
     from ...evaluation.accelerators import is_out_of_memory
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what it says to its own developers
+        with without_warnings():  # what it says to its own developers
             yield
     except FedscopeError:
         raise

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import textwrap
-import warnings
 from collections.abc import Collection, Iterator
+
+from ...checkpoints.io.quiet import without_warnings
 
 
 def parsed(text: str) -> ast.Module | None:
     """Parse somebody else's text; None of what is no Python."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with without_warnings():
             return ast.parse(textwrap.dedent(text.removeprefix("\ufeff")))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

@@ -19,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedscope
 from fedscope import Recorder
 from fedscope.analysis.analysis import fit_file_name, slug, slug_rounds
 from fedscope.analysis.execution import Execution, Report, WorkUnit
@@ -289,6 +290,49 @@ def test_what_is_no_model_and_no_data_is_one_sentence(models: list[object], sour
     source = {key: pair if value == "pair" else value for key, value in source.items()}
     with pytest.raises(FedscopeError, match=message):
         resolve_models(given, EvaluationConfig("test", device="cpu", **source))  # type: ignore[arg-type]
+
+
+class Net(torch.nn.Linear):
+    """A class of the user's own."""
+
+
+def test_a_class_is_no_module_yet() -> None:
+    with pytest.raises(FedscopeError) as refusal:
+        fedscope.line([Net, Net], data=(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])))
+    assert str(refusal.value) == (
+        "model 1 is the class Net, which has no weights yet; make a module of it, Net(...), and give that"
+    )
+
+
+def test_a_rounds_clients_are_several_models(runs: Path) -> None:
+    round_ = Run.open("runs/fma").round(2)
+    clients = round_.clients()
+    few: dict[str, Any] = {"device": "cpu", "limit": 20}
+    asked = [
+        (1, lambda given, **how: fedscope.cka([given, given], layer="0", **how)),
+        (1, lambda given, **how: fedscope.sharpness(given, hessian=False, draws=1, **how)),
+        (2, lambda given, **how: fedscope.line(["runs/fma@1", given], points=3, **how)),
+        (1, lambda given, **how: fedscope.plane([given, "runs/fma@1", "runs/fma@2"], grid=3, **how)),
+    ]
+    for place, ask in asked:
+        with pytest.raises(FedscopeError) as refusal:
+            ask(clients, **few)
+        assert str(refusal.value) == (
+            f"model {place} is a matrix of {len(clients)} models, and one is asked for; give a row of it, as .row(0), "
+            "or the address of one, as runs/ima@20/client-0"
+        )
+    # the remedy, to the letter
+    first = round_.client_ids[0]
+    line = fedscope.line(["runs/fma@1", clients.row(0)], points=3, **few)
+    same = fedscope.line(["runs/fma@1", f"runs/fma@2/client-{first}"], points=3, **few)
+    assert np.array_equal(line.loss, same.loss)
+
+
+def test_a_round_is_its_address(runs: Path) -> None:
+    run = Run.open("runs/fma")
+    few: dict[str, Any] = {"points": 3, "device": "cpu", "limit": 20}
+    given = fedscope.line([run.round(1), run.round(2)], **few)
+    assert np.array_equal(given.loss, fedscope.line(["runs/fma@1", "runs/fma@2"], **few).loss)
 
 
 # --- the loop over rounds ---

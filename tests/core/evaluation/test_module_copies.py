@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+from torch.optim.swa_utils import AveragedModel
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
@@ -396,6 +397,61 @@ def test_a_module_that_is_another_function_of_its_tensors_is_named() -> None:
     same = [Tempered(3), Tempered(3)]
     loss = np.ravel(fedscope.line(same, data=(part.x, part.y), points=3).loss)
     assert all(np.isclose(loss, float(torchs_loss(module, part)), rtol=2e-6).any() for module in same)
+
+
+class OptimizedModule(nn.Module):
+    """As ``torch.compile`` returns it; that itself takes seconds to import."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._orig_mod(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("wrap", [lambda module: module, nn.DataParallel, AveragedModel, OptimizedModule])
+@pytest.mark.parametrize("temperature", [3.0, 1.001])
+def test_a_module_that_is_another_function_than_model_says_is_named(wrap: Any, temperature: float) -> None:
+    part = samples()
+    asked: dict[str, Any] = {"data": (part.x, part.y), "points": 3}
+    torch.manual_seed(0)
+    given = [wrap(Tempered(1)), wrap(Tempered(temperature))]
+    with pytest.raises(FedscopeError) as refusal:
+        fedscope.line(given, model=Tempered(1), **asked)
+    assert str(refusal.value) == (
+        f"{type(given[1]).__name__} 2 answers otherwise than its tensors do in the architecture of Tempered, so it "
+        "would be measured as another network than it is; give models of one class and one set of its arguments, keep "
+        "what differs in a buffer (register_buffer), or ask one at a time and leave model= out"
+    )
+    fedscope.line([wrap(Tempered(temperature)) for _ in range(2)], model=Tempered(temperature), **asked)
+    states = [module.state_dict() for module in given]
+    fedscope.line(states, model=Tempered(1), **asked)  # has no function of its own
+    fedscope.sharpness(given[1], data=(part.x, part.y), hessian=False, draws=1)
+
+
+def test_modules_whose_kernels_round_otherwise_are_no_others() -> None:
+    class Deep(nn.Module):
+        """With what rounds: layouts of memory, dropout, running statistics, and halves within."""
+
+        def __init__(self, halves: bool = False) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 2))
+            self.drop, self.head, self.halves = nn.Dropout(), nn.Linear(8, CLASSES), halves
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.halves):
+                return self.head(self.drop(self.body(x).flatten(1))).float()  # type: ignore[no-any-return]
+
+    part = samples()
+    asked: dict[str, Any] = {"data": (part.x, part.y), "points": 3, "normalization": "interpolate"}
+    torch.manual_seed(0)
+    for given in (
+        [Deep(), Deep().to(memory_format=torch.channels_last)],
+        [Deep().train(), Deep().eval()],
+        [Deep(halves=True), Deep()],
+    ):
+        fedscope.line(given, model=Deep(), **asked)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

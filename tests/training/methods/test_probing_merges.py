@@ -146,6 +146,17 @@ def test_fisher_is_the_same_however_many_gradients_are_asked_for_at_once(
     np.testing.assert_allclose(found, expected.parameters, rtol=1e-6, atol=1e-12)
 
 
+def test_a_module_without_a_gradient_is_said() -> None:
+    module = net()
+    module.register_forward_hook(lambda *given: given[2].detach())
+    with pytest.raises(FedscopeError) as refusal:
+        ModelProbe(module, samples(), CPU).squared_gradients(model(module), "model")
+    assert str(refusal.value) == (
+        "the outputs of the Sequential have no gradient, and --server fisher needs one: its forward computes under "
+        "torch.no_grad() or in a checkpoint with use_reentrant=True, or detaches what it returns; take that out"
+    )
+
+
 def test_where_nothing_depends_on_a_parameter_it_is_the_mean() -> None:
     _, clients = drawn(3)
     p = np.array([0.2, 0.5, 0.3])
