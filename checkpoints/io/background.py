@@ -45,7 +45,10 @@ class Background:
         if self._failed:
             self.wait()
             raise RuntimeError("a piece of work has failed; nothing more is done")
-        self._pieces.append(self._thread.submit(self._do, work))
+        try:
+            self._pieces.append(self._thread.submit(self._do, work))
+        except RuntimeError:  # no thread takes more as the program ends
+            self._do(work)
 
     def wait(self) -> None:
         """Until all is done; raises what a piece raised."""

@@ -25,6 +25,8 @@ class HandlerWatch(NamedRounds):
     given: whom the handler did not let in is not in its mean.
     """
 
+    _closes, _records = "if_stop", "fedscope.record_blazefl"
+
     def __init__(self, handler: Any, recorder: Recorder) -> None:
         super().__init__(recorder, "BlazeFL")
         self._handler = handler
@@ -119,7 +121,7 @@ class HandlerWatch(NamedRounds):
         def get_summary(*given: Any, **named: Any) -> Any:
             summary = own(*given, **named)
             self.evaluated(self._number, lambda: read_evaluation(summary))
-            if self._evaluated:
+            if self._evaluated.numbers:
                 self.settle()
             return summary
 

@@ -89,7 +89,7 @@ class Message:
 def reply(node: int, model: Arrays, samples: Any = 10, partition: int | None = None, **more: Any) -> Message:
     content = Content(arrays=arrays(model), metrics=MetricRecord({"num-examples": samples}), **more)
     if partition is not None:
-        content["fedscope"] = ConfigRecord({"partition-id": partition})
+        content["fedscope.partition-id"] = ConfigRecord({"partition-id": partition})
     return Message(node, content)
 
 
@@ -144,7 +144,7 @@ def parameters(model: Sequence[np.ndarray]) -> Any:
 
 
 def result(node: int, model: Sequence[np.ndarray], samples: int = 10, partition: int | None = None) -> tuple[Any, Any]:
-    metrics = {"loss": 0.5} | ({} if partition is None else {"partition-id": partition})
+    metrics = {"loss": 0.5} | ({} if partition is None else {"fedscope.partition-id": partition})
     fit = SimpleNamespace(parameters=parameters(model), num_examples=samples, metrics=metrics)
     return SimpleNamespace(cid=str(node)), fit
 
@@ -461,7 +461,7 @@ def test_without_partitions_clients_keep_the_number_of_their_first_reply(tmp_pat
     strategy = fedscope.record(Emptying(), tmp_path / "run")
     assert told(lambda: play(strategy, unnumbered)) == [
         f"{tmp_path}/run: clients are numbered in the order in which they reply, which another run need not repeat; "
-        "give their ClientApp(mods=[fedscope.partition_mod])"
+        "give every ClientApp(mods=[fedscope.partition_mod])"
     ]
     run = Run.open(tmp_path / "run")
     for t, ids in ((1, [0, 1, 2]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3])):
@@ -474,7 +474,7 @@ def test_without_partitions_it_is_told_that_rows_of_a_partition_are_of_others(tm
     about = {"partition": {k: [k] for k in range(3)}, "labels": [0, 1, 0]}
     strategy = fedscope.record(Emptying(), tmp_path / "run", **about)
     found = told(lambda: play(strategy, lambda number: [reply(2**60 + k, model(k)) for k in range(3)]))
-    assert "another run need not repeat, and partition= gives them rows of others; give their ClientApp" in found[0]
+    assert "another run need not repeat, and partition= gives them rows of others; give every ClientApp" in found[0]
 
 
 def test_a_mod_puts_the_partition_into_replies_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,13 +494,16 @@ def test_a_mod_puts_the_partition_into_replies_of_training(monkeypatch: pytest.M
     def old() -> Message:
         return Message(1, Content({"fitres.metrics": ConfigRecord(loss=0.5), "fitres.parameters": arrays(model(0))}))
 
-    assert through(new(), "train", {"partition-id": 3})["fedscope"] == {"partition-id": 3}
-    assert through(new(), "train.warm_up", {"partition-id": 0})["fedscope"] == {"partition-id": 0}
-    assert through(old(), "train", {"partition-id": 3})["fitres.metrics"] == {"loss": 0.5, "partition-id": 3}
-    assert "fedscope" not in through(old(), "train", {"partition-id": 3})
-    for asked, config in (("evaluate", {"partition-id": 3}), ("train", {}), ("train", {"partition-id": "three"})):
-        assert sorted(through(new(), asked, config)) == ["arrays", "metrics"]
-        assert through(old(), asked, config)["fitres.metrics"] == {"loss": 0.5}
+    own = "fedscope.partition-id"
+    assert through(new(), "train", {"partition-id": 3})[own] == {"partition-id": 3}
+    assert through(new(), "train.warm_up", {"partition-id": 0})[own] == {"partition-id": 0}
+    assert through(old(), "train", {"partition-id": 3})["fitres.metrics"] == {"loss": 0.5, own: 3}
+    assert own not in through(old(), "train", {"partition-id": 3})
+    assert sorted(through(new(), "evaluate", {"partition-id": 3})) == ["arrays", "metrics"]
+    assert through(old(), "evaluate", {"partition-id": 3})["fitres.metrics"] == {"loss": 0.5}
+    for config in ({}, {"partition-id": "3"}, {"partition-id": -2}, {"partition-id": True}, {"partition-id": 1.5}):
+        assert through(new(), "train", config)[own] == {"partition-id": -1}
+        assert through(old(), "train", config)["fitres.metrics"] == {"loss": 0.5, own: -1}
     assert through(Message(1), "train", {"partition-id": 3}) is None
 
 
