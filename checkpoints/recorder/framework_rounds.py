@@ -265,14 +265,13 @@ class FrameworkRounds:
         rounds = sorted({t for name in columns for t in self._as_shares.pop(name, ())})
         if not rounds:
             return ""
+        wrong = f" and record again, since {column} of round{'s' if len(rounds) > 1 else ''} {spans(rounds)} was read "
+        wrong += "as a share before, and is wrong"
+        if column != "test_error":  # which alone can be measured afterwards
+            return wrong
         these = f"{rounds[0]}-{rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
-        again = (
-            f", or measure it once the run is closed: {self.recorder.question('measure', '--rounds', these, '--force')}"
-        )
-        return (
-            f" and record again, since {column} of round{'s' if len(rounds) > 1 else ''} {spans(rounds)} was read as a "
-            f"share before, and is wrong{again if column == 'test_error' else ''}"
-        )
+        command = self.recorder.question("measure", "--rounds", these, "--force", "--accept-data")
+        return f"{wrong}, or measure it once the run is closed: {command}"
 
     def settle(self) -> None:
         """Record the round that waits, with what its evaluation said."""
