@@ -5,7 +5,6 @@ Whatever recording stumbles over is a warning, and the training goes on.
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -24,6 +23,7 @@ from ..io.warn_user import warn_user
 from .client_names import ClientNames
 from .coerce_models import coerce_model
 from .framework_evaluation import Evaluation, NoShareError, joined, without
+from .held_rounds import HELD
 from .recorder import Recorder
 
 T = TypeVar("T")
@@ -111,22 +111,6 @@ def open_in_place_of(former: FrameworkRounds | None, path: Path | str, open_: Ca
         recorder = open_()
     former.give_back()
     return recorder
-
-
-#: recordings of which a round waits, and the process in which it does
-_HELD: dict[FrameworkRounds, int] = {}
-
-
-def _settle_at_the_end(one: FrameworkRounds) -> None:
-    """Have a round that waits recorded as the program ends, if nothing comes before: its loop may close nothing."""
-    _HELD[one] = os.getpid()
-    atexit.unregister(_settle_all)  # the latest is called first: before those of what writes files
-    atexit.register(_settle_all)
-
-
-def _settle_all() -> None:
-    for one in [one for one, process in _HELD.items() if process == os.getpid()]:
-        one.settle()
 
 
 class FrameworkRounds:
@@ -221,7 +205,11 @@ class FrameworkRounds:
             self._forget(before)
         else:
             self._held = (number, given, before)
-            _settle_at_the_end(self)
+            HELD.add(
+                self,
+                f"{self.recorder.path}: round {number} of {self.framework} waited for its evaluation when its recorder "
+                "was dropped, so it is not recorded; end a loop with recorder.close()",
+            )
 
     def evaluated(self, number: int | None, read: Callable[[], Evaluation]) -> None:
         """Take numbers of the round that waits; those of another one, as of the model before all rounds, tell at most
@@ -277,7 +265,7 @@ class FrameworkRounds:
         """Record the round that waits, with what its evaluation said."""
         held, self._held = self._held, None
         evaluated, self._evaluated = self._evaluated, Evaluation()
-        _HELD.pop(self, None)
+        HELD.forget(self)
         if held is not None:
             number, given, before = held
             metrics = {**given.pop("metrics"), **evaluated.numbers}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import subprocess
@@ -726,6 +727,27 @@ def test_a_round_that_waits_as_the_program_ends_is_recorded(tmp_path: Path) -> N
         assert done.stderr == ""
         assert Run.open(path).rounds == tuple(range(1, rounds + 1))
         assert check_round(Run.open(path).round(rounds)).faults == ()
+
+
+def test_a_round_that_waits_as_its_strategy_is_dropped_is_told_and_the_folder_is_free(tmp_path: Path) -> None:
+    """As by a cell of a notebook that runs again."""
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    for number in (1, 2):
+        strategy.configure_train(number, arrays(model(0)), "config", None)
+        strategy.aggregate_train(number, cohort(number))
+
+    def drop() -> None:
+        nonlocal strategy
+        strategy = None
+        gc.collect()
+
+    assert told(drop) == [
+        f"{tmp_path}/run: round 2 of Flower waited for its evaluation when its recorder was dropped, so it is not "
+        "recorded; end a loop with recorder.close()"
+    ]
+    again = fedscope.record(Evaluating(), tmp_path / "run", resume=True)
+    assert told(lambda: play(again, cohort, 1)) == []
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
 
 
 # --- what cannot be recorded is a warning, and the training goes on ---
