@@ -173,6 +173,8 @@ class HandlerWatch(NamedRounds):
             self.guarded("what clients were sent is not known", lambda: self._compare(package))
 
     def _begin(self, package: Any) -> None:
+        if self.is_over():
+            return
         state = self._state()
         sent = model_in(package, state)
         if not same_models(state_as_in(package, state), sent):

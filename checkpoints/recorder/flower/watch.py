@@ -210,8 +210,8 @@ class Watch(FrameworkRounds):
             self.tell(
                 f"{self.recorder.path}: from round {self._goes_on + 1} on clients are numbered "
                 f"{'anew ' if before == now else ''}{_WAYS[now]}, and before {_WAYS.get(before, _WAYS[''])}, so that "
-                "one number is of two clients; record these rounds to another path, or ask of either part alone, as "
-                f"with --rounds {'1-' if self._goes_on > 1 else ''}{self._goes_on}"
+                "one number may be of two clients; record these rounds to another path, or ask of either part alone, "
+                f"as with --rounds {'1-' if self._goes_on > 1 else ''}{self._goes_on}"
             )
 
     def _weights(self, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:

@@ -561,7 +561,7 @@ def test_a_resume_that_numbers_clients_otherwise_is_told(tmp_path: Path) -> None
     def said(number: int, now: str, before: str) -> list[str]:
         return [
             f"{tmp_path}/run: from round {number} on clients are numbered {now}, and before {before}, so that one "
-            "number is of two clients; record these rounds to another path, or ask of either part alone, as with "
+            "number may be of two clients; record these rounds to another path, or ask of either part alone, as with "
             f"--rounds {'1-' if number > 2 else ''}{number - 1}"
         ]
 
