@@ -31,7 +31,7 @@ class Background:
         self.limit = limit
         self._thread = ThreadPoolExecutor(1, "fedscope-background")
         self._pieces: deque[Future[None]] = deque()
-        self._failed = False
+        self._failed = self._closed = False
 
     def add(self, work: Callable[[], None]) -> None:
         """Have it done, after waiting for room.
@@ -45,7 +45,12 @@ class Background:
         if self._failed:
             self.wait()
             raise RuntimeError("a piece of work has failed; nothing more is done")
-        self._pieces.append(self._thread.submit(self._do, work))
+        try:
+            self._pieces.append(self._thread.submit(self._do, work))
+        except RuntimeError:
+            if self._closed:
+                raise
+            self._do(work)  # as the program ends, no thread takes more
 
     def wait(self) -> None:
         """Until all is done; raises what a piece raised."""
@@ -81,6 +86,7 @@ class Background:
 
     def close(self) -> None:
         """End the thread; also amid an error or an interrupt, what was added is done first."""
+        self._closed = True
         try:
             self.wait()
         finally:

@@ -17,12 +17,13 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..io.errors import FedscopeError, list_few
+from ..io.errors import FedscopeError, list_few, spans
 from ..io.untrusted import expand_home
 from ..io.warn_user import warn_user
 from .client_names import ClientNames
 from .coerce_models import coerce_model
-from .framework_evaluation import NoShareError
+from .framework_evaluation import Evaluation, NoShareError, joined, without
+from .held_rounds import HELD
 from .recorder import Recorder
 
 T = TypeVar("T")
@@ -121,6 +122,8 @@ class FrameworkRounds:
 
     #: attributes that say clients' numbers, of which a round that is not recorded leaves nothing
     _numbering: ClassVar[tuple[str, ...]] = ()
+    #: what closes a run by itself, and what records again
+    _closes, _records = "recorder.close()", "Recorder"
 
     def __init__(self, recorder: Recorder, framework: str) -> None:
         self.recorder, self.framework = recorder, framework
@@ -129,7 +132,10 @@ class FrameworkRounds:
         self._said: set[str] = set()
         #: a round that waits for its evaluation, and the numbering before it
         self._held: tuple[int | None, dict[str, Any], dict[str, Any]] | None = None
-        self._evaluated: dict[str, float] = {}
+        self._evaluated = Evaluation()
+        #: by column, the rounds of the run whose numbers are right only if they are shares
+        self._as_shares: dict[str, list[int]] = {}
+        self._percent: set[str] = set()  # columns that are known to be given on another scale
         recorder.waiting = self.settle
 
     def give_back(self) -> None:
@@ -174,6 +180,16 @@ class FrameworkRounds:
 
     # --- a round that waits for its evaluation, so that its numbers are in its file ---
 
+    def is_over(self) -> bool:
+        """Check whether the run is closed, so that no more rounds are recorded; says so once."""
+        if self.recorder.is_closed:
+            self.tell(
+                f"{self.recorder.path}: the run is closed, which {self._closes} does, so no further round "
+                f"of {self.framework} is recorded; before the next one call {self._records} again, with resume=True "
+                "to go on with this run, or with another path"
+            )
+        return self.recorder.is_closed
+
     def hold(self, number: int | None, read: Callable[[], dict[str, Any]]) -> None:
         """Hold a round until its evaluation is there; :meth:`settle` records it.
 
@@ -181,41 +197,82 @@ class FrameworkRounds:
             read: gives the round as :meth:`~fedscope.Recorder.round` takes it, with ``metrics``.
         """
         self.settle()
+        if self.is_over():
+            return
         before = deepcopy({name: getattr(self, name) for name in self._numbering})
         given = self.of_round(number, read)
         if given is None:
             self._forget(before)
         else:
             self._held = (number, given, before)
+            HELD.add(
+                self,
+                f"{self.recorder.path}: round {number} of {self.framework} waited for its evaluation when its recorder "
+                "was dropped, so it is not recorded; end a loop with recorder.close()",
+            )
 
-    def evaluated(self, number: int | None, read: Callable[[], dict[str, float]]) -> None:
-        """Take numbers of the round that waits; those of another one, as of the model before all rounds, are left
-        out."""
-        if self._held is None or self._held[0] != number:
-            return
-        self._evaluated.update(self.read_evaluation(read) or {})
+    def evaluated(self, number: int | None, read: Callable[[], Evaluation]) -> None:
+        """Take numbers of the round that waits; those of another one, as of the model before all rounds, tell at most
+        that no shares are given."""
+        found = self.read_evaluation(lambda: self._shares_of(read))
+        if found is not None and self._held is not None and self._held[0] == number:
+            self._join(found)
+
+    def _join(self, found: Evaluation) -> None:
+        both = joined(self._evaluated, without(found, self._percent))
+        for choice in both.choices:
+            self.tell(f"{self.recorder.path}: in {self.framework}'s evaluation {choice}; give one number for each")
+        self._evaluated = both
 
     def read_evaluation(self, read: Callable[[], T]) -> T | None:
         """Read a part of an evaluation; None where it is something else than is known, which is told."""
-        place = f"{self.recorder.path}: {self.framework}'s evaluation"
+        try:
+            return read()
+        except Exception as error:  # whatever a program's own metrics are
+            self.tell(
+                f"{self.recorder.path}: {self.framework}'s evaluation is not recorded: {type(error).__name__}: {error}"
+            )
+        return None
+
+    def _shares_of(self, read: Callable[[], Evaluation]) -> Evaluation:
+        """Read an evaluation without what is no share, which is told."""
         try:
             return read()
         except NoShareError as error:
-            self._evaluated.update(error.numbers)
-            self.tell(f"{place} gives {error}; give a share")
-        except Exception as error:  # whatever a program's own metrics are
-            self.tell(f"{place} is not recorded: {type(error).__name__}: {error}")
-        return None
+            if error.column not in self._percent:
+                wrong = self._withdraw(error.column) if error.percent else ""
+                self.tell(f"{self.recorder.path}: {self.framework}'s evaluation gives {error}; give a share{wrong}")
+            return error.others
+
+    def _withdraw(self, column: str) -> str:
+        """Take back a column that was read as shares, now that it is known to be none; a clause on the rounds that are
+        recorded with it."""
+        columns = {column, f"{column.removesuffix('_mean')}_std"}
+        self._percent |= columns
+        self._evaluated = without(self._evaluated, columns)
+        rounds = sorted({t for name in columns for t in self._as_shares.pop(name, ())})
+        if not rounds:
+            return ""
+        wrong = f" and record again, since {column} of round{'s' if len(rounds) > 1 else ''} {spans(rounds)} was read "
+        wrong += "as a share before, and is wrong"
+        if column != "test_error":  # which alone can be measured afterwards
+            return wrong
+        these = f"{rounds[0]}-{rounds[-1]}" if len(rounds) > 1 else str(rounds[0])
+        command = self.recorder.question("measure", "--rounds", these, "--force", "--accept-data")
+        return f"{wrong}, or measure it once the run is closed: {command}"
 
     def settle(self) -> None:
         """Record the round that waits, with what its evaluation said."""
         held, self._held = self._held, None
-        numbers, self._evaluated = self._evaluated, {}
+        evaluated, self._evaluated = self._evaluated, Evaluation()
+        HELD.forget(self)
         if held is not None:
             number, given, before = held
-            metrics = {**given.pop("metrics"), **numbers}
+            metrics = {**given.pop("metrics"), **evaluated.numbers}
             if self.succeeds(number, lambda: self.recorder.round(**given, metrics=metrics)):
                 self._types = self._known_types
+                for column in evaluated.shares:
+                    self._as_shares.setdefault(column, []).append(self.recorder.accepted)
             else:
                 self._forget(before)
 

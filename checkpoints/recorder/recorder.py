@@ -188,9 +188,24 @@ class Recorder:
         return 0 if self._writer is None else self._writer.last
 
     @property
+    def accepted(self) -> int:
+        """The number of rounds that were taken, some of which may not be written yet."""
+        return self._known.next - 1
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more rounds are taken."""
+        return self._closed
+
+    @property
     def has_partition(self) -> bool:
         """Whether it is known which samples each client has."""
         return self._parts is not None
+
+    @property
+    def model_name(self) -> str | None:
+        """The name of the architecture, where one was given."""
+        return self._model_name
 
     @property
     def run_info(self) -> Mapping[str, Any]:
@@ -348,12 +363,18 @@ class Recorder:
         model, data = info.get("model", ""), info.get("data", {}).get("name", "")
         if not (":" in model or is_own_code(data)):
             return ""
-        options = [*(["--model", model] if ":" in model else []), *(["--data", data] if is_own_code(data) else [])]
-        lacking = "".join(f" --{what} NAME" for what, name in (("model", model), ("data", data)) if not name)
         return (
             f"fedscope: {self.path} names your own code, which questions run only where you name it: "
-            f"{command_line('subsets', self.path, *options)}{lacking}"
+            f"{self.question('subsets')}"
         )
+
+    def question(self, command: str, *words: object) -> str:
+        """Return a command that asks of the run, with the code of one's own that it names."""
+        info = self.run_info
+        model, data = info.get("model", ""), info.get("data", {}).get("name", "")
+        options = [*(["--model", model] if ":" in model else []), *(["--data", data] if is_own_code(data) else [])]
+        lacking = "".join(f" --{what} NAME" for what, name in (("model", model), ("data", data)) if not name)
+        return f"{command_line(command, self.path, *words, *options)}{lacking}"
 
     def __enter__(self) -> Self:
         return self

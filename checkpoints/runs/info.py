@@ -210,6 +210,7 @@ _ADAPTERS: dict[str, _Rule] = {
 }
 _ENTRIES: dict[str, _Rule] = {
     **dict.fromkeys(("created", "source", "model", "device", "engine", "precision", "capability"), _TEXT),
+    "numbered_by": _TEXT,
     **dict.fromkeys(("versions", "files", "imported", "cluster", "client_names"), _TEXTS),
     "identity": (_identity, "letters and digits, 64 at most"),
     "layout": (lambda value: isinstance(value, list), "a list"),

@@ -25,6 +25,8 @@ class HandlerWatch(NamedRounds):
     given: whom the handler did not let in is not in its mean.
     """
 
+    _closes, _records = "if_stop", "fedscope.record_blazefl"
+
     def __init__(self, handler: Any, recorder: Recorder) -> None:
         super().__init__(recorder, "BlazeFL")
         self._handler = handler
@@ -119,7 +121,7 @@ class HandlerWatch(NamedRounds):
         def get_summary(*given: Any, **named: Any) -> Any:
             summary = own(*given, **named)
             self.evaluated(self._number, lambda: read_evaluation(summary))
-            if self._evaluated:
+            if self._evaluated.numbers:
                 self.settle()
             return summary
 
@@ -171,6 +173,8 @@ class HandlerWatch(NamedRounds):
             self.guarded("what clients were sent is not known", lambda: self._compare(package))
 
     def _begin(self, package: Any) -> None:
+        if self.is_over():
+            return
         state = self._state()
         sent = model_in(package, state)
         if not same_models(state_as_in(package, state), sent):

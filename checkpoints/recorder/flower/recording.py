@@ -92,7 +92,9 @@ def record(
         )
     about |= {"keep": keep, "sketch": sketch, "resume": resume, "force": force}
     former = getattr(strategy, "_fedscope", None)
-    kind(strategy, open_in_place_of(former, path, lambda: Recorder(path, source=source, **about)), named)
+    watch = kind(strategy, open_in_place_of(former, path, lambda: Recorder(path, source=source, **about)), named)
+    if former is not None and watch.recorder.accepted and former.recorder.path == watch.recorder.path:
+        watch.number_as(former)  # its nodes may be the same
     return strategy
 
 

@@ -12,9 +12,15 @@ import numpy as np
 
 from ...io.errors import FedscopeError
 from ...models.weights import BFLOAT16
+from ..framework_evaluation import number_in
 
-#: under which name a reply says whose it is
-RECORD, PARTITION = "fedscope", "partition-id"
+#: what a node's settings call its partition
+PARTITION = "partition-id"
+#: under which name a reply says whose it is, in a record of its own or among the metrics of an older client; no metric
+#: of a user's is called so
+OWN = "fedscope.partition-id"
+#: what a reply says there where its node has no partition
+NONE = -1
 #: the record of a reply of an older client that its metrics travel in, the only one that a strategy gets to see
 METRICS = "fitres.metrics"
 #: a model; arrays without names are called "0", "1" and so on, as Flower does
@@ -28,14 +34,16 @@ class Reply:
     Attributes:
         node: Flower's number of the client, or its name.
         partition: its own, where it says so.
+        has_mod: whether it has passed :func:`partition_mod`.
         model: views of bytes, which nothing changes and whose memory no strategy can free.
-        samples: what its model weighs; None where it does not say so.
+        weight: what its model weighs; None where it does not say so.
     """
 
     node: Any
     partition: int | None
+    has_mod: bool
     model: Arrays
-    samples: float | None
+    weight: float | None
 
 
 def partition_mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:
@@ -47,15 +55,25 @@ def partition_mod(message: Any, context: Any, call_next: Callable[[Any, Any], An
     reply = call_next(message, context)
     partition = context.node_config.get(PARTITION)
     trains = message.metadata.message_type.partition(".")[0] == "train"
-    if not trains or not isinstance(partition, int) or not reply.has_content():
+    if not trains or not reply.has_content():
         return reply
+    number = partition if _is_partition(partition) else NONE
     if METRICS in reply.content.config_records:
-        reply.content[METRICS][PARTITION] = partition
+        reply.content[METRICS][OWN] = number
     else:
         from flwr.app import ConfigRecord  # type: ignore[import-not-found, unused-ignore]
 
-        reply.content[RECORD] = ConfigRecord({PARTITION: partition})
+        reply.content[OWN] = ConfigRecord({PARTITION: number})
     return reply
+
+
+def _is_partition(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _whose(told: Any) -> tuple[int | None, bool]:
+    """Return the partition that a reply says, and whether its mod says anything."""
+    return told if _is_partition(told) else None, told is not None
 
 
 def of_messages(messages: Sequence[Any], model_key: str, weight_key: str) -> list[Reply]:
@@ -66,26 +84,49 @@ def of_messages(messages: Sequence[Any], model_key: str, weight_key: str) -> lis
     """
     answers = [message for message in messages if message.has_content()]
     # first of all replies, so that a strategy sees them alike whatever is wrong with one of them
-    owners = [message.content.pop(RECORD, {}).get(PARTITION) for message in answers]
+    owners = [_whose(message.content.pop(OWN, {}).get(PARTITION)) for message in answers]
     replies = []
-    for message, partition in zip(answers, owners, strict=True):
+    for message, owner in zip(answers, owners, strict=True):
         records, metrics = message.content.array_records, message.content.metric_records.values()
         model = next(iter(records.values())) if len(records) == 1 else records.get(model_key)
         if model is None:
             raise FedscopeError(f'a reply has {len(records)} ArrayRecords, none of them called "{model_key}"')
-        samples = next((record[weight_key] for record in metrics if weight_key in record), None)
-        weight = float(samples) if isinstance(samples, int | float) else None
-        replies.append(Reply(message.metadata.src_node_id, partition, arrays_of(model), weight))
+        weight = next((record[weight_key] for record in metrics if weight_key in record), None)
+        replies.append(Reply(message.metadata.src_node_id, *owner, arrays_of(model), number_in(weight)))
     return replies
 
 
 def of_results(results: Sequence[tuple[Any, Any]]) -> list[Reply]:
     """Read the replies among the older interface's pairs of a client and a ``FitRes``."""
-    owners = [result.metrics.pop(PARTITION, None) for _, result in results]
+    owners = [_whose(result.metrics.pop(OWN, None)) for _, result in results]
     return [
-        Reply(client.cid, partition, tensors_of(result.parameters), float(result.num_examples))
-        for (client, result), partition in zip(results, owners, strict=True)
+        Reply(client.cid, *owner, tensors_of(result.parameters), float(result.num_examples))
+        for (client, result), owner in zip(results, owners, strict=True)
     ]
+
+
+def sent_in(messages: Any, model_key: str) -> list[tuple[Any, Any]]:
+    """Return the node and the ``ArrayRecord`` of each message that is to be sent with a model."""
+    found = []
+    for message in messages:
+        records = getattr(getattr(message, "content", None), "array_records", None) or {}
+        model = next(iter(records.values())) if len(records) == 1 else records.get(model_key)
+        if model is not None:
+            found.append((message.metadata.dst_node_id, model))
+    return found
+
+
+def sent_to(pairs: Any) -> list[tuple[Any, Any]]:
+    """Return the name and the ``Parameters`` of each client of the older interface that is to be sent some."""
+    both = [pair for pair in pairs or () if isinstance(pair, tuple) and len(pair) == 2]
+    return [(client.cid, asked.parameters) for client, asked in both if hasattr(asked, "parameters")]
+
+
+def bytes_of(model: Any) -> Any:
+    """Return what tells a model that is to be sent from another; where two have the same bytes, comparing is quick."""
+    if hasattr(model, "tensors"):
+        return list(model.tensors)
+    return {name: (array.stype, array.dtype, array.data) for name, array in model.items()}
 
 
 def arrays_of(record: Any) -> Arrays:

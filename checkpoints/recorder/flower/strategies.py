@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from ..framework_evaluation import metrics_of_message, read_client_evaluations, read_evaluation
-from .replies import Reply, arrays_of, of_messages, of_results, tensors_of
-from .watch import Watch
+from .replies import Reply, arrays_of, of_messages, of_results, sent_in, sent_to, tensors_of
+from .watch import SAMPLES, Watch
 
 
 class MessageWatch(Watch):
     """A strategy of ``flwr.serverapp.strategy``."""
 
+    _closes = "strategy.start"
     _by_clients = _by_server = _started = False
 
     def attach(self) -> None:
@@ -21,12 +23,16 @@ class MessageWatch(Watch):
         start = getattr(self.strategy, "start", None)
 
         def configure_train(server_round: int, arrays: Any, *more: Any, **named: Any) -> Any:
-            self.sent(server_round, lambda: arrays_of(arrays))
-            return configure(server_round, arrays, *more, **named)
+            self.begins(server_round, arrays, arrays_of)
+            messages = configure(server_round, arrays, *more, **named)
+            if isinstance(messages, Iterator):  # which may be read but once
+                messages = list(messages)
+            self.sends(server_round, lambda: sent_in(messages, self._setting("arrayrecord_key", "arrays")), arrays_of)
+            return messages
 
         def aggregate_train(server_round: int, replies: Any, *more: Any, **named: Any) -> Any:
             replies = list(replies)
-            keys = self._setting("arrayrecord_key", "arrays"), self._setting("weighted_by_key", "num-examples")
+            keys = self._setting("arrayrecord_key", "arrays"), self.weight_key
             kept = self.replied(server_round, lambda: of_messages(replies, *keys))
             made = aggregate(server_round, replies, *more, **named)
             self.aggregated(server_round, kept, made, arrays_of)
@@ -34,6 +40,7 @@ class MessageWatch(Watch):
 
         def started(*given: Any, **named: Any) -> Any:
             self._started = True
+            self.is_over()  # as after a start before this one
             try:
                 given, named = self._with_evaluation(start, given, named)
                 return start(*given, **named)  # type: ignore[misc]
@@ -92,6 +99,10 @@ class MessageWatch(Watch):
             return given, {**named, "evaluate_fn": evaluate_fn}
         return (*given[:place], evaluate_fn, *given[place + 1 :]), named  # type: ignore[operator]
 
+    @property
+    def weight_key(self) -> str:
+        return self._setting("weighted_by_key", SAMPLES)
+
     def _setting(self, name: str, default: str) -> str:
         """Return a setting of the strategy, or of the one that it wraps."""
         strategy = self.strategy
@@ -111,8 +122,10 @@ class ResultWatch(Watch):
         configure, aggregate = self.strategy.configure_fit, self.strategy.aggregate_fit
 
         def configure_fit(server_round: int, parameters: Any, *more: Any, **named: Any) -> Any:
-            self.sent(server_round, lambda: tensors_of(parameters))
-            return configure(server_round, parameters, *more, **named)
+            self.begins(server_round, parameters, tensors_of)
+            asked = configure(server_round, parameters, *more, **named)
+            self.sends(server_round, lambda: sent_to(asked), tensors_of)
+            return asked
 
         def aggregate_fit(server_round: int, results: Any, *more: Any, **named: Any) -> Any:
             kept = self.replied(server_round, lambda: self._replies(results))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ...io.errors import FedscopeError
+from ..framework_evaluation import number_in
 from ..framework_rounds import FrameworkRounds, WatchedCalls
 from ..recorder import Recorder
-from .replies import Arrays, Reply
+from .replies import Arrays, Reply, bytes_of
 
 T = TypeVar("T")
+#: under which name replies say how many samples they are of
+SAMPLES = "num-examples"
+#: ways to number clients, as run.json has them, in words
+_BY_PARTITION, _BY_REPLY = "partition-id", "replies"
+_WAYS = {
+    _BY_PARTITION: "by their partition-id",
+    _BY_REPLY: "in the order in which they replied",
+    "": "in a way that run.json does not say",
+}
 
 
 class Watch(FrameworkRounds):
@@ -24,11 +34,16 @@ class Watch(FrameworkRounds):
     """
 
     _numbering = ("_nodes", "_by_partition")
+    _records = "fedscope.record"
 
     def __init__(self, strategy: Any, recorder: Recorder, named: bool) -> None:
         super().__init__(recorder, "Flower")
         self.strategy, self._named = strategy, named
+        #: the model that the strategy was given, and by node those that it sends in its place
         self._start: Arrays | None = None
+        self._starts: Mapping[Any, Arrays] = {}
+        self._begun: Any = None  # bytes of the first
+        self._goes_on = recorder.accepted  # rounds of which another recording has numbered the clients
         self._nodes: dict[Any, int] = {}
         self._by_partition: bool | None = None
         self._calls_of_strategy = WatchedCalls(strategy)
@@ -43,16 +58,54 @@ class Watch(FrameworkRounds):
         """Put these in the place of the strategy's own."""
         self._calls_of_strategy.replace(**calls)
 
+    def number_as(self, former: Watch) -> None:
+        """Number clients as a former recording of the same run did."""
+        self._nodes, self._by_partition = dict(former._nodes), former._by_partition
+
     def give_back(self) -> None:
         self._calls_of_strategy.restore()
         self.close()
 
     # --- a round ---
 
-    def sent(self, server_round: int, read: Callable[[], Arrays]) -> None:
-        """Keep the model that a round starts from."""
+    def begins(self, server_round: int, model: Any, read: Callable[[Any], Arrays]) -> None:
+        """Keep the model that a round begins with, before the strategy sends it or another one."""
         self.settle()
-        self._start = self.of_round(server_round, read)
+        self._start, self._starts, self._begun = None, {}, None
+        both = self.of_round(server_round, lambda: (read(model), bytes_of(model)))
+        if both is not None:
+            self._start, self._begun = both
+
+    def sends(
+        self, server_round: int, find: Callable[[], list[tuple[Any, Any]]], read: Callable[[Any], Arrays]
+    ) -> None:
+        """Compare what clients are sent with what the round begins with; keep what each is sent where it is another.
+
+        Args:
+            find: gives pairs of a client's node and its model.
+        """
+        if self._start is not None:
+            self.guarded("what clients were sent is not known", lambda: self._compare(server_round, find(), read))
+
+    def _compare(self, server_round: int, sent: list[tuple[Any, Any]], read: Callable[[Any], Arrays]) -> None:
+        known, models = [self._begun], [self._start]
+        places: dict[int, int] = {}  # by id: most clients are sent one and the same object
+        for _, model in sent:
+            if id(model) not in places:
+                own = bytes_of(model)
+                place = next((i for i, other in enumerate(known) if other == own), len(known))
+                if place == len(known):
+                    known.append(own)
+                    models.append(read(model))
+                places[id(model)] = place
+        if not set(places.values()) <= {0}:
+            self._starts = {node: models[places[id(model)]] for node, model in sent}  # type: ignore[misc]
+        if len(set(places.values())) > 1:
+            self.tell(
+                f"{self.recorder.path}: clients are sent several models in round {server_round} of Flower, so the run "
+                "has what each started from, as starts, and no one start; questions about one start leave such rounds "
+                "out"
+            )
 
     def replied(self, server_round: int, read: Callable[[], list[Reply]]) -> list[Reply] | None:
         """Read the clients' replies; to be called before they are aggregated, since some strategies empty the
@@ -66,7 +119,7 @@ class Watch(FrameworkRounds):
         self.settle()
         if replies is not None:
             self.hold(server_round, lambda: self._round(replies, made, read))
-        self._start = None
+        self._start, self._starts, self._begun = None, {}, None
         if not self.evaluates:
             self.settle()
 
@@ -86,15 +139,37 @@ class Watch(FrameworkRounds):
         self.learn_types(replies[0].model)
         for k, reply in zip(ids, replies, strict=True):
             self.tell_other_types(k, reply.model)
-        loss = (metrics or {}).get("train_loss")
+        self._tell_unnamed(replies[0].model)
+        loss = number_in((metrics or {}).get("train_loss"))
         return {
-            "start": self._given(self._start),
+            **self._sent(ids, replies),
             "clients": {k: self._given(reply.model) for k, reply in zip(ids, replies, strict=True)},
             # a strategy that gives nothing leaves the model as it was
             "global_": self._given(self._start if arrays is None else read(arrays)),
-            "metrics": {"train_loss": float(loss)} if isinstance(loss, int | float) else {},
+            "metrics": {} if loss is None else {"train_loss": loss},
             **self._weights(ids, replies),
         }
+
+    def _sent(self, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:
+        """Give the model that clients started from, or one each, as the recorder takes it."""
+        assert self._start is not None
+        if not self._starts:
+            return {"start": self._given(self._start)}
+        if unknown := [reply.node for reply in replies if reply.node not in self._starts]:
+            raise FedscopeError(f"it is not known which model node {unknown[0]} was sent")
+        own = [self._starts[reply.node] for reply in replies]
+        if len(set(map(id, own))) == 1:
+            return {"start": self._given(own[0])}
+        return {"starts": {k: self._given(model) for k, model in zip(ids, own, strict=True)}}
+
+    def _tell_unnamed(self, model: Arrays) -> None:
+        """Tell of arrays without names that nothing gives one."""
+        name = self.recorder.model_name
+        if name is not None and not self._named and list(model) == [str(i) for i in range(len(model))]:
+            self.tell(
+                f"{self.recorder.path}: clients send arrays without names, which the run has as 0, 1, 2, ... and "
+                f"{name} cannot load; give the module or its class in place of its name, as model=Net"
+            )
 
     def _given(self, model: Arrays) -> Any:
         """Return a model as the recorder takes it: in order, if it has no names but those that Flower makes up."""
@@ -106,33 +181,63 @@ class Watch(FrameworkRounds):
         """Return the clients' numbers in the run: all are partitions, or none is, as in the first round."""
         if self._by_partition is None:
             self._by_partition = all(reply.partition is not None for reply in replies)
-            if not self._by_partition:
-                others = ", and partition= gives them rows of others" if self.recorder.has_partition else ""
-                self.tell(
-                    f"{self.recorder.path}: clients are numbered in the order in which they reply, which another run "
-                    f"need not repeat{others}; give their ClientApp(mods=[fedscope.partition_mod])"
-                )
+            self._tell_numbering(replies)
+            self.recorder.about["numbered_by"] = _BY_PARTITION if self._by_partition else _BY_REPLY
         ids = []
         for reply in replies:
             k = reply.partition if self._by_partition else self._nodes.setdefault(reply.node, len(self._nodes))
             if k is None:
                 raise FedscopeError(
-                    f"node {reply.node} does not say its partition, as clients did in the first round; give every "
-                    "ClientApp(mods=[fedscope.partition_mod])"
+                    f"node {reply.node} does not say its partition, as clients did in the first round; "
+                    f"{_remedy([reply])}"
                 )
             if k in ids:
                 raise FedscopeError(f"client {k} replied twice; give every node a partition-id of its own")
             ids.append(k)
         return ids
 
+    def _tell_numbering(self, replies: Sequence[Reply]) -> None:
+        """Tell what another run, or the rounds before a resume, number otherwise."""
+        if not self._by_partition:
+            others = ", and partition= gives them rows of others" if self.recorder.has_partition else ""
+            self.tell(
+                f"{self.recorder.path}: clients are numbered in the order in which they reply, which another run need "
+                f"not repeat{others}; {_remedy(replies)}"
+            )
+        before = str(self.recorder.run_info.get("numbered_by", ""))
+        now = _BY_PARTITION if self._by_partition else _BY_REPLY
+        if self._goes_on and not (self._by_partition and before in (now, "")):
+            self.tell(
+                f"{self.recorder.path}: from round {self._goes_on + 1} on clients are numbered "
+                f"{'anew ' if before == now else ''}{_WAYS[now]}, and before {_WAYS.get(before, _WAYS[''])}, so that "
+                "one number may be of two clients; record these rounds to another path, or ask of either part alone, "
+                f"as with --rounds {'1-' if self._goes_on > 1 else ''}{self._goes_on}"
+            )
+
     def _weights(self, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:
         """Give the models' weights as the recorder takes them."""
-        counts = [reply.samples for reply in replies if reply.samples is not None]
-        if len(counts) < len(replies):
+        weights = [reply.weight for reply in replies if reply.weight is not None]
+        if len(weights) < len(replies):
             self.tell(
                 f"{self.recorder.path}: replies do not say how many samples clients have, so all weigh the same in the "
-                'run; send MetricRecord({"num-examples": n})'
+                f'run; send MetricRecord({{"{self.weight_key}": n}})'
             )
             return {}
-        whole = all(count.is_integer() for count in counts)
-        return {"samples" if whole else "weights": dict(zip(ids, counts, strict=True))}
+        # of another key, as of batches or tokens, they count no samples
+        counted = self.weight_key == SAMPLES and all(weight.is_integer() for weight in weights)
+        return {"samples" if counted else "weights": dict(zip(ids, weights, strict=True))}
+
+    @property
+    def weight_key(self) -> str:
+        """Under which name replies say what their models weigh."""
+        return SAMPLES
+
+
+def _remedy(replies: Sequence[Reply]) -> str:
+    """Say how nodes without a partition say theirs."""
+    if all(reply.has_mod for reply in replies if reply.partition is None):
+        return (
+            "partition_mod finds no whole number from 0 as partition-id in their node config; start each SuperNode "
+            'with its own, as --node-config "partition-id=3"'
+        )
+    return "give every ClientApp(mods=[fedscope.partition_mod])"

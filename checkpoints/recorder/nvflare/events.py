@@ -60,6 +60,7 @@ class EventRounds:
         self._weights: dict[str, float] = {}
         self._metrics: dict[str, float] = {}
         self._factors: dict[str, float] = {}
+        self._has_aggregator = False
         self._does = {
             TASK: self._task,
             ARRIVED: self._arrive,
@@ -86,7 +87,8 @@ class EventRounds:
             warn_user(f"this job of NVFlare is not recorded: {error}")
             return
         engine = context.get_engine()
-        self._factors = factors_of(engine.get_component("aggregator")) if engine is not None else {}
+        aggregator = engine.get_component("aggregator") if engine is not None else None
+        self._has_aggregator, self._factors = aggregator is not None, factors_of(aggregator)
 
     def _task(self, rounds: NamedRounds, context: Any) -> None:
         """A client is about to be sent a task: with the first one of a round it begins."""
@@ -112,7 +114,8 @@ class EventRounds:
         if kind == DIFF:
             # from a counter's mean, which is a float, to what the client has
             model = {name: rounds.typed(name, array) for name, array in added(self._start, model).items()}
-        self._arrived = (context.get_peer_context().get_identity_name(), message, model, steps_in(meta))
+        steps = steps_in(meta, by_aggregator=self._has_aggregator)
+        self._arrived = (context.get_peer_context().get_identity_name(), message, model, steps)
 
     def _accept(self, rounds: NamedRounds, context: Any) -> None:
         arrived, self._arrived = self._arrived, None

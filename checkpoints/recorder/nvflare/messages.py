@@ -6,12 +6,14 @@ A ``Shareable`` is a dictionary with headers. What trains puts a ``DXO`` into it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ...io.errors import FedscopeError
+from ..framework_evaluation import number_in
 from ..framework_rounds import Tensors
 
 #: kinds of a DXO
@@ -50,14 +52,24 @@ def answered_round(message: Any) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def steps_in(meta: Mapping[str, Any]) -> float:
-    """Return the steps that a client says it made, and by which NVFlare weighs it; 1 where it says none.
+def steps_in(meta: Mapping[str, Any], *, by_aggregator: bool = False) -> float:
+    """Return the steps that a client says it made, as NVFlare weighs it by them; 1 where it says none.
 
-    >>> steps_in({"NUM_STEPS_CURRENT_ROUND": 30}), steps_in({}), steps_in({"NUM_STEPS_CURRENT_ROUND": None})
+    Source: nvflare 2.9.0, ``aggregators/dxo_aggregator.py`` and ``workflows/base_fedavg.py``.
+
+    Args:
+        by_aggregator: of ``ScatterAndGather``, whose aggregator takes 0 as 0; ``FedAvg`` and ``Scaffold`` take it as 1.
+
+    >>> steps_in({"NUM_STEPS_CURRENT_ROUND": np.int64(30)}), steps_in({}), steps_in({"NUM_STEPS_CURRENT_ROUND": None})
     (30.0, 1.0, 1.0)
+    >>> steps_in({"NUM_STEPS_CURRENT_ROUND": 0}), steps_in({"NUM_STEPS_CURRENT_ROUND": 0}, by_aggregator=True)
+    (1.0, 0.0)
     """
-    steps = meta.get(STEPS)
-    return float(steps) if isinstance(steps, int | float) and not isinstance(steps, bool) and steps > 0 else 1.0
+    try:
+        steps = float(meta.get(STEPS, 1.0))
+    except (TypeError, ValueError, OverflowError):
+        return 1.0
+    return steps if by_aggregator or (math.isfinite(steps) and steps > 0) else 1.0
 
 
 def added(start: Tensors | None, difference: Tensors) -> dict[str, Any]:
@@ -97,11 +109,12 @@ def factors_of(aggregator: Any) -> dict[str, float]:
         given = given[""]
     if not isinstance(given, Mapping):
         return {}
-    return {str(name): float(factor) for name, factor in given.items() if isinstance(factor, int | float)}
+    factors = {str(name): number_in(factor) for name, factor in given.items()}
+    return {name: factor for name, factor in factors.items() if factor is not None}
 
 
 def train_loss_in(result: Any) -> dict[str, float]:
     """Return the mean of the clients' ``train_loss``, where the result has it."""
     metrics = getattr(result, "metrics", None)
-    loss = metrics.get("train_loss") if isinstance(metrics, Mapping) else None
-    return {"train_loss": float(loss)} if isinstance(loss, int | float) else {}
+    loss = number_in(metrics.get("train_loss")) if isinstance(metrics, Mapping) else None
+    return {} if loss is None else {"train_loss": loss}

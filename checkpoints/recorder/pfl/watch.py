@@ -31,6 +31,8 @@ class AlgorithmWatch(NamedRounds):
         clients: the users' names in the order of their numbers.
     """
 
+    _closes, _records = "algorithm.run", "fedscope.record_pfl"
+
     def __init__(self, algorithm: Any, recorder: Recorder, clients: Collection[str] | None) -> None:
         super().__init__(recorder, "pfl", clients)
         self._algorithm = WatchedCalls(algorithm)
@@ -47,7 +49,7 @@ class AlgorithmWatch(NamedRounds):
             if counts:
                 self._guard(number, lambda: self._begin(number, model))
             made = train(initial, model, user_dataset, central_context, **named)
-            if counts:
+            if counts and not self._lost:
                 self._guard(number, lambda: self._trained(model, user_dataset))
             return made
 
@@ -62,6 +64,7 @@ class AlgorithmWatch(NamedRounds):
         def run_watched(*given: Any, **named: Any) -> Any:
             bound = inspect.signature(run).bind(*given, **named)
             refuse_ranks()
+            self.is_over()  # as after a run before this one
             callbacks = bound.arguments["callbacks"] = list(bound.arguments.get("callbacks") or ())
             others = self._watch_others(bound.arguments.get("backend"), callbacks)
             try:
@@ -132,9 +135,9 @@ class AlgorithmWatch(NamedRounds):
         if self._open:
             return
         self.settle()
-        self._number, self._open, self._lost = number, True, False
+        self._number, self._open, self._lost = number, True, self.is_over()
         self._user, self._place = None, 0
-        self.begin(model_of(model))
+        self.begin(None if self._lost else model_of(model))
 
     def _trained(self, model: Any, user_dataset: Any) -> None:
         self._flush()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
+import textwrap
 import threading
 import weakref
 
@@ -116,3 +119,20 @@ def test_what_is_done_is_not_kept_in_memory() -> None:
 def test_a_queue_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match=r"limit 0 is not a number of pieces; give 1 or more"):
         Background(0)
+
+
+def test_what_is_added_as_the_program_ends_is_done_at_once() -> None:
+    code = """
+        import atexit
+        from fedscope.checkpoints import Background
+
+        background = Background()
+        background.add(lambda: print("first"))
+        atexit.register(lambda: background.add(lambda: print("last")))
+    """
+    done = subprocess.run([sys.executable, "-P", "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("first\nlast\n", "")
+    background = Background()
+    background.close()
+    with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+        background.add(list)

@@ -326,6 +326,25 @@ def test_an_accuracy_in_per_cent_is_told(tmp_path: Path) -> None:
     assert Run.open(tmp_path / "run").metrics()["test_loss"].tolist() == [1.5]
 
 
+def test_rounds_behind_the_end_of_the_training_are_told(tmp_path: Path) -> None:
+    """The first of them was lost without a word."""
+    handler = Handler([(0, 1), (0, 1)])
+    assert recorded(tmp_path / "run", handler) == []
+
+    def one_more() -> None:
+        handler.cohorts = [*handler.cohorts, (0, 1)]
+        sent = handler.downlink_package().model_parameters
+        for cid in (0, 1):
+            handler.load(trained(handler, cid, sent))
+
+    assert told(one_more) == [
+        f"{tmp_path}/run: the run is closed, which if_stop does, so no further round of BlazeFL is recorded; before "
+        "the next one call fedscope.record_blazefl again, with resume=True to go on with this run, or with another path"
+    ]
+    assert told(one_more) == []
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
+
+
 @pytest.mark.parametrize("layers", [(5_000,) * 8, (40_000,)])
 def test_two_rounds_of_clients_are_held_at_most(
     layers: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

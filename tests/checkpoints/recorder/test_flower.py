@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import subprocess
@@ -89,7 +90,7 @@ class Message:
 def reply(node: int, model: Arrays, samples: Any = 10, partition: int | None = None, **more: Any) -> Message:
     content = Content(arrays=arrays(model), metrics=MetricRecord({"num-examples": samples}), **more)
     if partition is not None:
-        content["fedscope"] = ConfigRecord({"partition-id": partition})
+        content["fedscope.partition-id"] = ConfigRecord({"partition-id": partition})
     return Message(node, content)
 
 
@@ -144,7 +145,7 @@ def parameters(model: Sequence[np.ndarray]) -> Any:
 
 
 def result(node: int, model: Sequence[np.ndarray], samples: int = 10, partition: int | None = None) -> tuple[Any, Any]:
-    metrics = {"loss": 0.5} | ({} if partition is None else {"partition-id": partition})
+    metrics = {"loss": 0.5} | ({} if partition is None else {"fedscope.partition-id": partition})
     fit = SimpleNamespace(parameters=parameters(model), num_examples=samples, metrics=metrics)
     return SimpleNamespace(cid=str(node)), fit
 
@@ -461,7 +462,7 @@ def test_without_partitions_clients_keep_the_number_of_their_first_reply(tmp_pat
     strategy = fedscope.record(Emptying(), tmp_path / "run")
     assert told(lambda: play(strategy, unnumbered)) == [
         f"{tmp_path}/run: clients are numbered in the order in which they reply, which another run need not repeat; "
-        "give their ClientApp(mods=[fedscope.partition_mod])"
+        "give every ClientApp(mods=[fedscope.partition_mod])"
     ]
     run = Run.open(tmp_path / "run")
     for t, ids in ((1, [0, 1, 2]), (2, [0, 1, 2, 3]), (3, [0, 1, 2, 3])):
@@ -474,7 +475,7 @@ def test_without_partitions_it_is_told_that_rows_of_a_partition_are_of_others(tm
     about = {"partition": {k: [k] for k in range(3)}, "labels": [0, 1, 0]}
     strategy = fedscope.record(Emptying(), tmp_path / "run", **about)
     found = told(lambda: play(strategy, lambda number: [reply(2**60 + k, model(k)) for k in range(3)]))
-    assert "another run need not repeat, and partition= gives them rows of others; give their ClientApp" in found[0]
+    assert "another run need not repeat, and partition= gives them rows of others; give every ClientApp" in found[0]
 
 
 def test_a_mod_puts_the_partition_into_replies_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,14 +495,259 @@ def test_a_mod_puts_the_partition_into_replies_of_training(monkeypatch: pytest.M
     def old() -> Message:
         return Message(1, Content({"fitres.metrics": ConfigRecord(loss=0.5), "fitres.parameters": arrays(model(0))}))
 
-    assert through(new(), "train", {"partition-id": 3})["fedscope"] == {"partition-id": 3}
-    assert through(new(), "train.warm_up", {"partition-id": 0})["fedscope"] == {"partition-id": 0}
-    assert through(old(), "train", {"partition-id": 3})["fitres.metrics"] == {"loss": 0.5, "partition-id": 3}
-    assert "fedscope" not in through(old(), "train", {"partition-id": 3})
-    for asked, config in (("evaluate", {"partition-id": 3}), ("train", {}), ("train", {"partition-id": "three"})):
-        assert sorted(through(new(), asked, config)) == ["arrays", "metrics"]
-        assert through(old(), asked, config)["fitres.metrics"] == {"loss": 0.5}
+    own = "fedscope.partition-id"
+    assert through(new(), "train", {"partition-id": 3})[own] == {"partition-id": 3}
+    assert through(new(), "train.warm_up", {"partition-id": 0})[own] == {"partition-id": 0}
+    assert through(old(), "train", {"partition-id": 3})["fitres.metrics"] == {"loss": 0.5, own: 3}
+    assert own not in through(old(), "train", {"partition-id": 3})
+    assert sorted(through(new(), "evaluate", {"partition-id": 3})) == ["arrays", "metrics"]
+    assert through(old(), "evaluate", {"partition-id": 3})["fitres.metrics"] == {"loss": 0.5}
+    for config in ({}, {"partition-id": "3"}, {"partition-id": -2}, {"partition-id": True}, {"partition-id": 1.5}):
+        assert through(new(), "train", config)[own] == {"partition-id": -1}
+        assert through(old(), "train", config)["fitres.metrics"] == {"loss": 0.5, own: -1}
     assert through(Message(1), "train", {"partition-id": 3}) is None
+
+
+def test_a_node_without_a_partition_is_told_how_to_get_one(tmp_path: Path) -> None:
+    """It was told to have a mod that it had."""
+
+    def modded(number: int) -> list[Message]:
+        return [reply(node, model(node), partition=-1) for node in range(3)]
+
+    assert told(lambda: play(fedscope.record(Emptying(), tmp_path / "run"), modded)) == [
+        f"{tmp_path}/run: clients are numbered in the order in which they reply, which another run need not repeat; "
+        "partition_mod finds no whole number from 0 as partition-id in their node config; start each SuperNode with "
+        'its own, as --node-config "partition-id=3"'
+    ]
+    assert Run.open(tmp_path / "run").info["numbered_by"] == "replies"
+
+
+@pytest.mark.parametrize("own", [7, "p7", None])
+def test_a_metric_of_the_users_own_is_neither_read_nor_taken_off(own: Any, tmp_path: Path) -> None:
+    """A metric partition-id of a user's client was taken for the mod's, and was gone when the strategy looked."""
+    about = {} if own is None else {"partition-id": own}
+    for name, partition in (("without", None), ("with", 2)):
+        strategy = fedscope.record(Averaging(), tmp_path / name, model=Net)
+        strategy.configure_fit(1, parameters(list(model(1).values())), "manager")
+        results = [result(9, list(model(5).values()), partition=partition)]
+        results[0][1].metrics |= about
+        said = told(lambda: strategy.aggregate_fit(1, results, []))  # noqa: B023, called at once
+        assert strategy.metrics == [{"loss": 0.5, **about}]
+        strategy.recorder.close()
+        run = Run.open(tmp_path / name)
+        assert run.round(1).client_ids.tolist() == ([0] if partition is None else [2])
+        assert run.info["numbered_by"] == ("replies" if partition is None else "partition-id")
+        assert said == (
+            []
+            if partition is not None
+            else [
+                f"{tmp_path}/without: clients are numbered in the order in which they reply, which another run need "
+                "not repeat; give every ClientApp(mods=[fedscope.partition_mod])"
+            ]
+        )
+
+
+def anonymous(number: int) -> list[Message]:
+    return [reply(node, model(node % 7)) for node in range(2**60, 2**60 + 3)]
+
+
+def test_a_resume_that_numbers_clients_otherwise_is_told(tmp_path: Path) -> None:
+    """One number was of two clients, and nothing said so."""
+
+    def resumed(replies: Any, *, former: Any = None) -> list[str]:
+        strategy = fedscope.record(former or Emptying(), tmp_path / "run", resume=True)
+        return [one for one in told(lambda: play(strategy, replies, 1)) if "from round" in one]
+
+    def said(number: int, now: str, before: str) -> list[str]:
+        return [
+            f"{tmp_path}/run: from round {number} on clients are numbered {now}, and before {before}, so that one "
+            "number may be of two clients; record these rounds to another path, or ask of either part alone, as with "
+            f"--rounds {'1-' if number > 2 else ''}{number - 1}"
+        ]
+
+    by_partition, by_reply = "by their partition-id", "in the order in which they replied"
+    assert resumed(cohort) == []
+    assert resumed(cohort) == []
+    assert resumed(anonymous) == said(3, by_reply, by_partition)
+    fedscope.record(Emptying(), tmp_path / "run", force=True).recorder.close()
+    same_nodes = fedscope.record(Emptying(), tmp_path / "run", force=True)
+    play(same_nodes, anonymous, 1)
+    assert resumed(cohort) == said(2, by_partition, by_reply)
+    assert resumed(anonymous) == said(3, f"anew {by_reply}", by_reply)
+
+
+def test_recorded_again_in_one_program_a_run_keeps_the_numbers_of_nodes(tmp_path: Path) -> None:
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    assert len(told(lambda: play(strategy, anonymous, 1))) == 1
+    fedscope.record(strategy, tmp_path / "run", resume=True)
+    assert told(lambda: play(strategy, lambda number: anonymous(number)[::-1], 1)) == []
+    for t in (1, 2):
+        for k, node in enumerate(range(2**60, 2**60 + 3)):
+            same(Run.open(tmp_path / "run").round(t).client(k).arrays(), model(node % 7))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_weights_of_another_key_count_no_samples(tmp_path: Path) -> None:
+    """Batches were recorded as samples."""
+
+    class ByBatches(Emptying):
+        weighted_by_key = "num-batches"
+
+    def weighed(number: int) -> list[Message]:
+        return [reply(n, model(k), 100, k, more=MetricRecord({"num-batches": k + 1})) for n, k in NODES.items()]
+
+    play(fedscope.record(ByBatches(), tmp_path / "run"), weighed, 1)
+    round_ = Run.open(tmp_path / "run").round(1)
+    np.testing.assert_allclose(round_.weights, [1 / 6, 2 / 6, 3 / 6])
+    assert not round_.has("client_samples")
+
+
+def test_a_model_by_its_name_gives_arrays_no_names(tmp_path: Path) -> None:
+    def unnamed(number: int) -> list[Message]:
+        return [reply(n, {str(i): v for i, v in enumerate(model(k).values())}, partition=k) for n, k in NODES.items()]
+
+    strategy = fedscope.record(Emptying(), tmp_path / "run", model="task:Net")
+    first = arrays({str(i): v for i, v in enumerate(model(0).values())})
+    assert told(lambda: strategy.start(grid=unnamed, initial_arrays=first, num_rounds=2)) == [
+        f"{tmp_path}/run: clients send arrays without names, which the run has as 0, 1, 2, ... and task:Net cannot "
+        "load; give the module or its class in place of its name, as model=Net"
+    ]
+
+
+# --- what clients start from ---
+
+
+class Sending(Emptying):
+    """Sends models of its own in place of what it is given."""
+
+    def __init__(self, sent: Callable[[int, int, ArrayRecord], ArrayRecord]) -> None:
+        super().__init__()
+        self.sent = sent
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        for node, k in NODES.items():
+            message = Message(0, Content(arrays=self.sent(server_round, k, arrays)))
+            message.metadata.dst_node_id = node
+            yield message
+
+    def start(self, grid: Any, initial_arrays: Any, num_rounds: int = 3, **more: Any) -> Any:
+        for number in range(1, num_rounds + 1):
+            assert len(list(self.configure_train(number, initial_arrays, "config", grid))) == 3
+            initial_arrays = self.aggregate_train(number, grid(number))[0]
+        return initial_arrays
+
+
+@pytest.mark.usefixtures("quiet")
+def test_what_all_clients_are_sent_is_the_start_whatever_the_strategy_was_given(tmp_path: Path) -> None:
+    pruned = {1: arrays(model(50)), 2: arrays(model(51))}
+    for name, copies in (("one", False), ("copies", True)):
+        strategy = Sending(lambda t, k, given: ArrayRecord(pruned[t]) if copies else pruned[t])  # noqa: B023
+        strategy.gives_nothing_in = (2,)
+        play(fedscope.record(strategy, tmp_path / name), cohort, 2)
+        run = Run.open(tmp_path / name)
+        same(run.round(1).read("start").arrays(), model(50))
+        same(run.round(2).read("start").arrays(), model(51))
+        # a strategy that gives nothing keeps the model that it was given
+        same(run.round(2).read("global").arrays(), run.round(1).read("global").arrays())
+    play(fedscope.record(Sending(lambda t, k, given: ArrayRecord(given)), tmp_path / "equal"), cohort, 1)
+    same(Run.open(tmp_path / "equal").round(1).read("start").arrays(), model(0))
+
+
+def test_several_models_that_are_sent_are_the_starts_of_their_clients(tmp_path: Path) -> None:
+    """All clients of a clustered strategy had the model as start that it was given."""
+    strategy = Sending(lambda t, k, given: arrays(model(60 + k % 2)) if t > 1 else given)
+    assert told(lambda: play(fedscope.record(strategy, tmp_path / "run"), cohort)) == [
+        f"{tmp_path}/run: clients are sent several models in round 2 of Flower, so the run has what each started "
+        "from, as starts, and no one start; questions about one start leave such rounds out"
+    ]
+    run = Run.open(tmp_path / "run")
+    same(run.round(1).read("start").arrays(), model(0))
+    for t in (2, 3):
+        assert "start" not in run.round(t).models
+        for k in range(3):
+            same(run.round(t).starts([k]).row(0).arrays(), model(60 + k % 2))
+
+
+def test_the_older_interface_sends_models_too(tmp_path: Path) -> None:
+    class Clustered(Averaging):
+        def configure_fit(self, server_round: int, given: Any, client_manager: Any) -> list[Any]:
+            own = [given, parameters(list(model(61).values()))]
+            sent = own[1:] * 3 if server_round == 1 else [own[k % 2] for k in range(3)]
+            return [(SimpleNamespace(cid=str(k)), SimpleNamespace(parameters=one)) for k, one in enumerate(sent)]
+
+    strategy = fedscope.record(Clustered(), tmp_path / "run", model=Net)
+
+    def play_round(t: int) -> None:
+        strategy.configure_fit(t, parameters(list(model(t).values())), None)
+        strategy.aggregate_fit(t, [result(k, list(model(10 * t + k).values()), partition=k) for k in range(3)], [])
+
+    assert told(lambda: play_round(1)) == []
+    assert [one.split(", so")[0] for one in told(lambda: play_round(2))] == [
+        f"{tmp_path}/run: clients are sent several models in round 2 of Flower"
+    ]
+    strategy.recorder.close()
+    run = Run.open(tmp_path / "run")
+    same(run.round(1).read("start").arrays(), model(61))
+    assert "start" not in run.round(2).models
+
+
+# --- what would be lost ---
+
+
+def test_a_second_start_is_told_that_the_first_has_closed_the_run(tmp_path: Path) -> None:
+    """Its first round was lost without a word, and the others with another one."""
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+    play(strategy, cohort, 2)
+    closed = (
+        f"{tmp_path}/run: the run is closed, which strategy.start does, so no further round of Flower is recorded; "
+        "before the next one call fedscope.record again, with resume=True to go on with this run, or with another path"
+    )
+    assert told(lambda: play(strategy, cohort, 1)) == [closed]
+    assert told(lambda: play(strategy, cohort, 1)) == []
+    play(fedscope.record(strategy, tmp_path / "run", resume=True), cohort, 1)
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+
+
+def test_a_round_that_waits_as_the_program_ends_is_recorded(tmp_path: Path) -> None:
+    code = f"""
+        import sys
+        sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]!r}
+        import test_flower as here
+        import fedscope
+
+        strategy = fedscope.record(here.Evaluating(), sys.argv[1])
+        for number in range(1, int(sys.argv[2]) + 1):
+            strategy.configure_train(number, here.arrays(here.model(0)), "config", None)
+            strategy.aggregate_train(number, here.cohort(number))
+    """
+    for rounds in (1, 3):
+        path = tmp_path / f"run{rounds}"
+        words = [sys.executable, "-P", "-c", textwrap.dedent(code), str(path), str(rounds)]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        assert done.stderr == ""
+        assert Run.open(path).rounds == tuple(range(1, rounds + 1))
+        assert check_round(Run.open(path).round(rounds)).faults == ()
+
+
+def test_a_round_that_waits_as_its_strategy_is_dropped_is_told_and_the_folder_is_free(tmp_path: Path) -> None:
+    """As by a cell of a notebook that runs again."""
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    for number in (1, 2):
+        strategy.configure_train(number, arrays(model(0)), "config", None)
+        strategy.aggregate_train(number, cohort(number))
+
+    def drop() -> None:
+        nonlocal strategy
+        strategy = None
+        gc.collect()
+
+    assert told(drop) == [
+        f"{tmp_path}/run: round 2 of Flower waited for its evaluation when its recorder was dropped, so it is not "
+        "recorded; end a loop with recorder.close()"
+    ]
+    again = fedscope.record(Evaluating(), tmp_path / "run", resume=True)
+    assert told(lambda: play(again, cohort, 1)) == []
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
 
 
 # --- what cannot be recorded is a warning, and the training goes on ---
@@ -825,6 +1071,119 @@ def test_an_accuracy_in_per_cent_is_told_and_not_taken(tmp_path: Path) -> None:
     found = Run.open(tmp_path / "run").metrics()
     assert found["test_loss"].tolist() == [0.5] * 3
     assert np.isnan(found["test_error"]).all()
+
+
+def test_rounds_that_were_read_as_shares_before_are_named(tmp_path: Path) -> None:
+    """An accuracy of 1 % was an error of 0, for ever and without a word."""
+    accuracies = {0: 0.5, 1: 1.0, 2: 0.0, 3: 0.75, 4: 15.0, 5: 0.5}
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    assert told(
+        lambda: play(strategy, cohort, 5, evaluate_fn=lambda number, _: {"accuracy": accuracies[number], "loss": 2.0})
+    ) == [
+        f"{tmp_path}/run: Flower's evaluation gives accuracy = 15, which is no share from 0 to 1, so no error is "
+        "recorded of it; give a share and record again, since test_error of rounds 1, 3 was read as a share before, "
+        f"and is wrong, or measure it once the run is closed: fedscope measure {tmp_path}/run --rounds 1-3 --force "
+        "--accept-data --model NAME --data NAME"
+    ]
+    found = Run.open(tmp_path / "run").metrics()
+    np.testing.assert_allclose(found["test_error"], [0.0, 1.0, 0.25, np.nan, np.nan])
+    assert found["test_loss"].tolist() == [2.0] * 5
+
+
+def test_the_model_before_all_rounds_tells_the_scale(tmp_path: Path) -> None:
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    found = told(lambda: play(strategy, cohort, 2, evaluate_fn=lambda number, _: {"accuracy": 1.0 if number else 10.0}))
+    assert found == [
+        f"{tmp_path}/run: Flower's evaluation gives accuracy = 10, which is no share from 0 to 1, so no error is "
+        "recorded of it; give a share"
+    ]
+    assert "test_error" not in Run.open(tmp_path / "run").round(1).metrics
+
+
+def test_a_number_beside_tells_the_scale(tmp_path: Path) -> None:
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    found = told(
+        lambda: play(strategy, cohort, 2, evaluate_fn=lambda number, _: {"accuracy": 1.0, "top5_accuracy": 9.0})
+    )
+    assert found == [
+        f"{tmp_path}/run: Flower's evaluation gives accuracy = 1 beside top5_accuracy = 9, which is no share from 0 to "
+        "1, so no error is recorded of it; give a share"
+    ]
+    assert "test_error" not in Run.open(tmp_path / "run").round(1).metrics
+
+
+def test_rounds_of_clients_that_were_read_as_shares_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def percent(number: int) -> list[Message]:
+        return [Message(k, Content(metrics=MetricRecord({"eval_acc": 0.5 if number < 3 else 20.0}))) for k in range(3)]
+
+    monkeypatch.setitem(globals(), "evaluations", percent)
+    assert told(lambda: play(fedscope.record(Evaluating(), tmp_path / "run"), cohort, 4)) == [
+        f"{tmp_path}/run: Flower's evaluation gives accuracy = 20, which is no share from 0 to 1, so no error is "
+        "recorded of it; give a share and record again, since client_test_error_mean of rounds 1-2 was read as a share "
+        "before, and is wrong"
+    ]
+    found = Run.open(tmp_path / "run").metrics()
+    np.testing.assert_allclose(found["client_test_error_mean"], [0.5, 0.5, np.nan, np.nan])
+    np.testing.assert_allclose(found["client_test_error_std"], [0.0, 0.0, np.nan, np.nan])
+
+
+@pytest.mark.usefixtures("quiet")
+def test_numbers_of_test_data_go_before_those_of_validation_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shortest name was taken, as val_loss beside test_loss."""
+
+    def both(number: int) -> list[Message]:
+        numbers = {"val_acc": 0.9, "test_accuracy": 0.25 * (number > 0), "accuracy": 0.8}
+        return [Message(k, Content(metrics=MetricRecord(numbers))) for k in range(3)]
+
+    monkeypatch.setitem(globals(), "evaluations", both)
+    centrally_ = {"val_loss": 0.1, "val_acc": 0.9, "accuracy": 0.7, "loss": 1.0, "test_loss": 2.0, "test_accuracy": 0.5}
+    play(fedscope.record(Evaluating(), tmp_path / "run"), cohort, 1, evaluate_fn=lambda number, _: centrally_)
+    row = Run.open(tmp_path / "run").round(1).metrics
+    names = ("test_loss", "test_error", "client_test_error_mean")
+    assert [row[name] for name in names] == [2.0, 0.5, 0.75]
+
+
+def test_which_of_several_numbers_is_taken_is_told_once(tmp_path: Path) -> None:
+    numbers = {"test_loss": 1.0, "central_test_loss": 2.0, "eval_accuracy": 0.5, "global_accuracy": 0.5}
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    assert told(lambda: play(strategy, cohort, evaluate_fn=lambda number, _: numbers)) == [
+        f"{tmp_path}/run: in Flower's evaluation test_loss is taken from 'test_loss', and 'central_test_loss' beside "
+        "it says otherwise; give one number for each"
+    ]
+    row = Run.open(tmp_path / "run").round(1).metrics
+    assert (row["test_loss"], row["test_error"]) == (1.0, 0.5)
+
+
+class OneNumber:
+    """A tensor of one number, by its interface."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def item(self) -> Any:
+        return self.value
+
+
+@pytest.mark.usefixtures("quiet")
+def test_numbers_are_read_whatever_they_are_in(tmp_path: Path) -> None:
+    """Those of numpy and of torch were left out without a word."""
+
+    class Measuring(EvaluatingOld):
+        central = OneNumber(1.5), {"accuracy": np.array(0.75), "test_loss": "low", "f1": [1.0], "error": True}
+
+        def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> tuple[Any, Any]:
+            return super().aggregate_fit(server_round, results, failures)[0], {"train_loss": np.float32(0.25)}
+
+    strategy = fedscope.record(Measuring(), tmp_path / "run", model=Net)
+    start = parameters(list(model(1).values()))
+    strategy.configure_fit(1, start, "manager")
+    strategy.aggregate_fit(1, [result(n, list(model(k).values()), k + 1, k) for n, k in NODES.items()], [])
+    strategy.evaluate(1, start)
+    strategy.recorder.close()
+    row = Run.open(tmp_path / "run").round(1).metrics
+    assert (row["train_loss"], row["test_loss"], row["test_error"]) == (0.25, 1.5, 0.25)
 
 
 def test_metrics_that_nobody_understands_disturb_nobody(tmp_path: Path) -> None:

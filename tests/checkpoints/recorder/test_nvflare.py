@@ -219,7 +219,11 @@ def test_weights_are_those_of_the_result_or_steps_times_factors(tmp_path: Path) 
     for name, aggregator in (("nested", factors), ("flat", factors[""]), ("told", {})):
         job = Job(tmp_path / name, aggregator=SimpleNamespace(aggregation_weights=aggregator))
         job.task(model(0), 0)
-        for k, meta in ((1, {"NUM_STEPS_CURRENT_ROUND": 30}), (2, {}), (3, {"NUM_STEPS_CURRENT_ROUND": "many"})):
+        for k, meta in (
+            (1, {"NUM_STEPS_CURRENT_ROUND": np.int64(30)}),
+            (2, {}),
+            (3, {"NUM_STEPS_CURRENT_ROUND": "many"}),
+        ):
             job.reply(f"site-{k}", Shareable(model(k), meta=meta))
         sites = [{"name": "site-1", "weight": 15.0}, {"name": "site-2", "weight": 2.0}]
         about = {"metrics_aggregation_info": {"site_weights": sites}}
@@ -229,6 +233,20 @@ def test_weights_are_those_of_the_result_or_steps_times_factors(tmp_path: Path) 
         round_ = Run.open(tmp_path / name).round(1)
         np.testing.assert_allclose(round_.weights, [15 / 18, 2 / 18, 1 / 18])
         assert round_.metrics.get("train_loss") == (0.25 if name == "told" else None)
+
+
+@pytest.mark.parametrize(("aggregator", "weights"), [(None, [0.25, 0.75]), (object(), [0.0, 1.0])])
+def test_no_steps_weigh_nothing_where_an_aggregator_takes_them_so(
+    aggregator: Any, weights: list[float], tmp_path: Path
+) -> None:
+    """0 steps weighed 1; NVFlare's FedAvg takes them so, and its aggregators do not."""
+    job = Job(tmp_path / "run", aggregator=aggregator)
+    job.task(model(0), 0)
+    for k, steps in ((1, 0), (2, np.float32(3))):
+        job.reply(f"site-{k}", Shareable(model(k), meta={"NUM_STEPS_CURRENT_ROUND": steps}))
+    job.end(model(0))
+    job.close()
+    np.testing.assert_allclose(Run.open(tmp_path / "run").round(1).weights, weights)
 
 
 @pytest.mark.usefixtures("quiet")

@@ -307,6 +307,46 @@ def test_pfls_own_evaluation_is_in_its_round(tmp_path: Path) -> None:
     )
 
 
+def test_callbacks_on_validation_data_replace_no_test_number(tmp_path: Path) -> None:
+    """The last callback's numbers were taken, whatever it measured on."""
+
+    class OnTest(Evaluates):
+        def after_central_iteration(self, aggregate_metrics: Any, model: Model, *, central_iteration: int) -> Any:
+            found = {"Central test | loss": 2.0, "Central test | accuracy": 0.5}
+            return False, SimpleNamespace(to_simple_dict=lambda: found)
+
+    for name, callbacks in (("after", [OnTest(), Evaluates()]), ("before", [Evaluates(), OnTest()])):
+        assert recorded(tmp_path / name, [training(*THREE)] * 2, callbacks=callbacks) == []
+        metrics = Run.open(tmp_path / name).metrics()
+        assert (metrics["test_loss"].tolist(), metrics["test_error"].tolist()) == ([2.0, 2.0], [0.5, 0.5])
+
+    class OnMore(OnTest):
+        def after_central_iteration(self, aggregate_metrics: Any, model: Model, *, central_iteration: int) -> Any:
+            return False, SimpleNamespace(to_simple_dict=lambda: {"Central test | loss": 3.0})
+
+    said = recorded(tmp_path / "two", [training(*THREE)] * 2, callbacks=[OnTest(), OnMore()])
+    assert said == [
+        f"{tmp_path}/two: in pfl's evaluation test_loss is 2 by the first of its evaluations, which is taken, and 3 by "
+        "a later one; give one number for each"
+    ]
+
+
+def test_a_second_run_is_told_that_the_first_has_closed_the_recording(tmp_path: Path) -> None:
+    """Its first round was lost without a word, and the others with another one."""
+    algorithm = Averaging()
+    cohorts, about = [training(*THREE)] * 2, {"algorithm": algorithm}
+    assert recorded(tmp_path / "run", cohorts, **about) == []
+    assert told(lambda: algorithm.run(cohorts, backend(), Model())) == [
+        f"{tmp_path}/run: the run is closed, which algorithm.run does, so no further round of pfl is recorded; before "
+        "the next one call fedscope.record_pfl again, with resume=True to go on with this run, or with another path"
+    ]
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        recorded(tmp_path / "run", cohorts, resume=True, **about)
+    assert Run.open(tmp_path / "run").rounds == (1, 2, 3, 4)
+
+
 def test_mechanisms_that_clip_are_told(tmp_path: Path) -> None:
     (sentence,) = recorded(tmp_path / "run", [training(*THREE)], NormClipping())
     assert sentence == (
