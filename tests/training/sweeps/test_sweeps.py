@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, WriterLock
-from fedscope.training import Config, Setup, Sweep, merge, sweep, train_plan
+from fedscope.checkpoints.io import atomic
+from fedscope.training import Config, Setup, Sweep, merge, resume, sweep, train_plan
 from fedscope.training.config.sources import stored_tables, with_place
 from fedscope.training.jobs.progress import Progress
 from fedscope.training.jobs.worker import Worker
@@ -429,6 +432,22 @@ def test_a_beginning_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
 def test_two_processes_do_not_train_one_sweep(tmp_path: Path) -> None:
     with WriterLock(tmp_path), pytest.raises(FedscopeError, match="is being written by this program itself"):
         train_plan(plan_of("method=fma"), tmp_path)
+
+
+def test_who_goes_on_is_not_told_to_give_another_out(
+    tmp_path: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep, or a run, that another process writes; --resume takes no --out."""
+    plan = plan_of("method=fma")
+    plan.write(tmp_path)
+    run = recorded(tmp_path / "begun", "--method", "fma", "--clients", "4", "--rounds", "2", "--until", "1")
+    own = f"is being written by process {os.getpid()}; wait until it ends"
+    with WriterLock(tmp_path), WriterLock(run):
+        monkeypatch.setattr(atomic, "_HELD", frozenset())  # as of another process
+        for path, go_on in ((tmp_path, lambda: train_plan(plan, tmp_path)), (run, lambda: resume(run))):
+            with pytest.raises(FedscopeError, match=f"^{re.escape(f'{path} {own}, or stop it')}$"):
+                go_on()
+        monkeypatch.undo()
 
 
 def test_a_run_of_other_settings_is_not_taken_for_the_plans(tmp_path: Path, recorded: Any) -> None:
