@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from .errors import DiskFullError, FedscopeError
-from .locks import BESIDE, TAKING, HeldError, HeldLock, hold
+from .locks import BESIDE, TAKING, HeldError, HeldLock, hold, sign
 from .safe_write import ELSEWHERE, refuse_strange
 
 LOCK_NAME = ".writer"
@@ -118,6 +118,8 @@ def disk_is_full(error: BaseException) -> bool:
 
 #: the remedy where another process is writing what a command would make
 OTHER_OUT = "wait until it ends or stop it, or give another --out"
+#: the same for a command that goes on with what is there, and takes no other folder
+NO_OTHER_OUT = "wait until it ends, or stop it"
 #: the same where this process is, which only a program of the user's own can be: a cell of a notebook that runs again
 STILL_OPEN = (
     "is being written by this program itself: close the recorder that is still open there, as recorder.close(), or "
@@ -131,9 +133,9 @@ class WriterLock:
     """The right to write a run: one process at a time, given back when it ends in whatever way, and when nobody has
     the lock any more.
 
-    A ``flock`` on ``RUN/.writer``, which holds the writer's process number. It is not inherited: neither by programs
-    that the writer starts nor by its forks, so a killed writer leaves no lock behind. Where the file system has no
-    locks, the file ``RUN/.writer.lock`` stands for it, see :mod:`fedscope.checkpoints.io.locks`.
+    A ``flock`` on ``RUN/.writer``, which holds the writer's process number and its machine. It is not inherited:
+    neither by programs that the writer starts nor by its forks, so a killed writer leaves no lock behind. Where the
+    file system has no locks, the file ``RUN/.writer.lock`` stands for it, see :mod:`fedscope.checkpoints.io.locks`.
 
     Args:
         remedy: for the sentence, where waiting for the other writer is enough.
@@ -171,9 +173,7 @@ class WriterLock:
         _HELD.add(self)
         self._dropped = weakref.finalize(self, held.release)
         self._dropped.atexit = False  # the lock ends with the process
-        with suppress(OSError):  # on a full disk the next one is told of no process
-            os.ftruncate(held.descriptor, 0)
-            os.pwrite(held.descriptor, f"{os.getpid()}\n".encode(), 0)
+        sign(held)
 
     def _hold_again(self, lies: Path, what: str) -> HeldLock:
         """Take the right from this process itself: a recorder that nobody has any more may still write its last round.

@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import secrets
+import socket
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +23,7 @@ from pathlib import Path
 from .errors import FedscopeError
 from .processes import Process
 from .safe_write import open_own
+from .visible_text import visible
 from .warn_user import warn_user
 
 #: what file systems without locks answer: NFS without its lock daemon, Lustre without ``-o flock``, FUSE, 9p
@@ -34,6 +36,8 @@ TAKING = ".taking"
 _FILLED = 1.0
 #: bytes of such a file at most
 _SIZE = 4096
+#: bytes of its beginning that have the process's number and nothing else
+_NUMBER = 32
 _WHAT = "a lock's file"
 _TOLD: set[Path] = set()
 
@@ -109,8 +113,7 @@ def _try_flock(path: Path, what: str, beside: Path) -> HeldLock | None:
             fcntl.flock(held.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                number = os.pread(held.descriptor, 32, 0).decode("ascii", "replace").strip()
-                raise HeldError(f"process {number}" if number.isdecimal() else "another process") from None
+                raise HeldError(_said_in(held.descriptor)) from None
             if error.errno not in NO_LOCKS:
                 raise FedscopeError(
                     f"{path} cannot be locked for writing ({error.strerror}); ask who runs the file system, or write "
@@ -129,6 +132,24 @@ def _try_flock(path: Path, what: str, beside: Path) -> HeldLock | None:
         raise
     held.release()
     return None
+
+
+def sign(held: HeldLock) -> None:
+    """Write who holds a lock into its file: the process's number, as all versions read it, and behind it its machine,
+    which may be another one where a file system is shared."""
+    with suppress(OSError):  # on a full disk the next one is told of no process
+        os.ftruncate(held.descriptor, 0)
+        text = f"{os.getpid()}\n".ljust(_NUMBER) + f"{socket.gethostname()}\n"
+        os.pwrite(held.descriptor, text.encode("utf-8", "replace"), 0)
+
+
+def _said_in(descriptor: int) -> str:
+    """Name the process that has signed a file, for a sentence, with its machine where that is another one."""
+    text = os.pread(descriptor, _SIZE, 0)
+    number, host = (part.decode("utf-8", "replace").strip() for part in (text[:_NUMBER], text[_NUMBER:]))
+    if not number.isdecimal():
+        return "another process"
+    return f"process {number}" + (f" of {visible(host)[:80]}" if host and host != socket.gethostname() else "")
 
 
 def _tell(beside: Path, error: OSError) -> None:

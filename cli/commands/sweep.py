@@ -99,6 +99,7 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     from ...training import Sweep, train_plan
     from ...training.sweeps.own_code import with_given_code
     from ...training.sweeps.own_task import tasks_of_options
+    from ...training.sweeps.printed import resuming
 
     by, seeds = jobs.chosen(), varied.seeds
     if resume is not None:
@@ -123,7 +124,7 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
             done = train_plan(plan, out, _progress_printer(report, len(plan.runs)), by)
         except KeyboardInterrupt:
             how = jobs.words if by is not None else []
-            say(f"fedscope: go on with: {command_line('sweep', '--resume', out, *how)}", err=True)
+            say(f"fedscope: go on with: {command_line(*resuming(plan, out), *how)}", err=True)
             raise
     complete, failures = done.runs, done.failures
     if as_json:
@@ -217,15 +218,16 @@ def _progress_printer(report: Report, count: int) -> Progress:
 
 
 def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
-    """Print the commands that are left, in their order, and an estimate."""
+    """Print the commands that are left, in their order, and an estimate of what is left."""
     from ...analysis.execution import describe_seconds
     from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate
-    from ...training.sweeps.schedule import commands_of
-    from ...training.sweeps.sweep import rounds_there
+    from ...training.sweeps.printed import printed_commands
+    from ...training.sweeps.sweep import plan_there, rounds_there
 
+    plan = plan_there(plan, out)
     there = rounds_there(plan, out)
-    commands = [command_line(*words) for words in commands_of(plan, out, there, given)]
+    commands = list(printed_commands(plan, out, there, given))
     if not as_json:
         for text in commands:
             say(text)
@@ -233,9 +235,15 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
         guess = estimate(plan, there, report)
     if as_json:
         said = {"commands": commands, "runs": len(plan.runs), "rounds": plan.rounds}
-        say_json({**said, "seconds": guess.seconds, "bytes": guess.bytes})
+        left = {"runs_left": guess.runs, "rounds_left": guess.rounds}
+        say_json({**said, **left, "seconds": guess.seconds, "bytes": guess.bytes})
         return
-    work = f"{count_of(len(plan.runs), 'run')}, {count_of(plan.rounds, 'round')}"
+    if not guess.runs:
+        say(f"nothing is left to train: {count_of(len(plan.runs), 'run')} complete")
+        return
+    rounds, every = count_of(guess.rounds, "round"), count_of(len(plan.runs), "run")
+    whole = guess.rounds == plan.rounds
+    work = f"{every}, {rounds}" if whole else f"{guess.runs} of {every}, {rounds} are left"
     say(
         f"{work}: about {describe_seconds(guess.seconds)} on this machine, from a few steps of each kind, and up to "
         f"{format_size(guess.bytes)} on the disk"

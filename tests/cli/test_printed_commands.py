@@ -24,11 +24,12 @@ from fedscope.checkpoints.runs.writer import RunWriter
 from fedscope.cli.commands.train import _resumable
 from fedscope.cli.main import commands, run
 from fedscope.cli.main import fedscope as group
-from fedscope.training import Config, train
+from fedscope.training import Config, Setup, train
 from fedscope.training.jobs.job_settings import JobSettings
 from fedscope.training.jobs.launchers import Slurm
 from fedscope.training.loop.resume_device import _anew
 from fedscope.training.settings.missing_code import needs_code
+from fedscope.training.sweeps.plan import plan_sweep
 from fedscope.training.sweeps.state import FAILURES, failures_in
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]
@@ -204,7 +205,7 @@ def test_a_sweep_is_dry_and_goes_on_by_what_is_printed(
     Path(ODD, "s").mkdir()
     Path(ODD, "s", FAILURES).write_text("[")
     with pytest.raises(FedscopeError, match="train again: ") as refused:
-        failures_in(Path(ODD, "s"), None)  # type: ignore[arg-type]  # which is not looked at
+        failures_in(Path(ODD, "s"), plan_sweep(Setup(), [[{"method": "fma"}]]))
     assert parsed(str(refused.value).rpartition("again: ")[2]) == ["sweep", "--resume", f"{ODD}/s"]
 
 

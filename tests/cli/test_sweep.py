@@ -8,6 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedscope.checkpoints import Run
@@ -41,12 +42,87 @@ def test_a_sweep_is_dry_then_trained_then_there(capsys: pytest.CaptureFixture[st
     made = Sweep.open("sweeps/method")
     assert [one.round("last").number for one in made.runs] == [2, 2]
     before = {one.name: (one.path / "metrics.csv").read_bytes() for one in made.runs}
+    assert run([*words, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "nothing is left to train: 2 runs complete\n"
+    assert run([*words, "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "commands": [], "runs": 2, "rounds": 4, "runs_left": 0, "rounds_left": 0, "seconds": 0.0, "bytes": 0
+    }  # fmt: skip
     capsys.readouterr()
     assert run(["sweep", "--resume", "sweeps/method", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "sweep": "sweeps/method", "complete": ["fma", "fedavgm"], "failed": {}, "missing": []
     }  # fmt: skip
     assert before == {one.name: (one.path / "metrics.csv").read_bytes() for one in Sweep.open("sweeps/method").runs}
+
+
+def test_a_dry_run_counts_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "client.lr=0.1,0.2,0.3", *SMALL, "--out", "s"]
+    assert run(words) == 0
+    shutil.rmtree("s/runs/lr0.2")
+    capsys.readouterr()
+    assert run([*words, "--dry-run"]) == 0
+    command, guess = capsys.readouterr().out.splitlines()
+    assert command.endswith("--out s/runs/lr0.2")
+    assert guess.startswith("1 of 3 runs, 2 rounds are left: about ")
+
+
+def test_what_is_printed_elsewhere_works_there(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data, a configuration and a sweep of relative names, asked for from another folder."""
+    from fedscope.training import load_data
+
+    data = load_data("digits")
+    (folder / "bob's").mkdir()
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir("bob's")
+    np.savez("own.npz", **{name: getattr(data, name) for name in ("x_train", "y_train", "x_test", "y_test")})
+    Path("own.toml").write_text('[data]\nname = "npz:own.npz"\n')
+    assert run(["sweep", "own.toml", "client.lr=0.1,0.2", *SMALL, "--out", "s"]) == 0
+    monkeypatch.chdir(folder / "elsewhere")
+    shutil.rmtree("../bob's/s/runs/lr0.2")
+    capsys.readouterr()
+    assert run(["sweep", "--resume", "../bob's/s", "--dry-run"]) == 0, capsys.readouterr().err
+    left = capsys.readouterr().out.splitlines()
+    assert len(left) == 2
+    assert run(["table", "../bob's/s", "--commands"]) == 0
+    made = capsys.readouterr().out.splitlines()[1]
+    for line, name in ((left[0], "lr0.2"), (made, "lr0.1")):
+        assert (line[0], line[-1]) == ("(", ")")
+        words = shlex.split(line.removeprefix("(").removesuffix(")"))
+        assert words[:4] == ["cd", f"{folder}/bob's", "&&", "fedscope"]
+        shutil.rmtree(f"../bob's/s/runs/{name}", ignore_errors=True)
+        with monkeypatch.context() as there:
+            there.chdir(words[1])
+            assert run(words[4:]) == 0, capsys.readouterr().err
+    assert [one.round("last").number for one in Sweep.open("../bob's/s").runs] == [2, 2]
+    # what needs no folder is printed as it is
+    assert run(["sweep", "client.lr=0.1", *SMALL, "--out", "../bob's/t"]) == 0
+    monkeypatch.chdir(folder)
+    capsys.readouterr()
+    assert run(["table", "bob's/t", "--commands"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("fedscope train --set ")
+
+
+def test_an_edited_configuration_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.toml").write_text('[data]\npartition = "iid"\n')
+    assert run(["sweep", "own.toml", "method=fma,fedavgm", *SMALL, "--out", "s"]) == 0
+    shutil.rmtree("s/runs/fedavgm")
+    text = Path("s/config.toml").read_text()
+    Path("s/config.toml").write_text(text.replace("iid", "shards:2"))
+    said = (
+        "fedscope: s/config.toml was edited since the sweep was planned with it: its data.partition is shards:2, and "
+        "was iid; restore it, or remove it, and it is written again; for another configuration begin another sweep\n"
+    )
+    for more in ([], ["--dry-run"]):
+        capsys.readouterr()
+        assert run(["sweep", "--resume", "s", *more]) == 2
+        assert capsys.readouterr().err.endswith(said)
+        assert not Path("s/runs/fedavgm").exists()
+    Path("s/config.toml").unlink()
+    assert run(["sweep", "--resume", "s"]) == 0
+    assert Path("s/config.toml").read_text() == text
 
 
 def test_a_run_that_fails_is_said_and_the_exit_code_is_2(capsys: pytest.CaptureFixture[str]) -> None:

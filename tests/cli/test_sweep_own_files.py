@@ -20,6 +20,7 @@ from fedscope.training.jobs.worker import Worker
 from fedscope.training.sweeps.by_jobs import RunOfSweep
 from fedscope.training.sweeps.own_code import given_with, with_given_code, without_code
 from fedscope.training.sweeps.plan import Plan, plan_sweep
+from fedscope.training.sweeps.printed import resuming
 from fedscope.training.sweeps.schedule import commands_of
 from fedscope.training.user_code.provided_code import code_of_options
 
@@ -143,6 +144,46 @@ def test_a_plan_that_names_a_file_runs_none(here: Path, capsys: pytest.CaptureFi
             assert run(["sweep", "--resume", "t", *given]) == 2
             assert given or "own code, which is never loaded from a file" in capsys.readouterr().err
     assert not (here / "mark").exists()
+
+
+def test_words_that_go_on_with_a_sweep_give_its_code(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After Ctrl-C, where another sweep lies there, and where its failures or its data have to be mended."""
+    (here / "losses.py").write_text("def double():\n    return lambda outputs, y: 2 * outputs.sum(1)\n")
+    typed = f"sweep server.method=fma,{ONE} --task losses:double --set average.method=none {SMALL}"
+    typed += " --set data.partition=iid --out s"
+    code = f"--code server={here.resolve()}/one/mine.py:Heavy"
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr("fedscope.training.sweeps.sweep.train_sweep", stop)
+        assert run(words(typed)) == 130
+    again = f"fedscope sweep --resume s --task losses:double {code}"
+    assert f"fedscope: go on with: {again}\n" in capsys.readouterr().err
+    plan = Sweep.open("s").plan
+    by_name = ("sweep", "--resume", "s", "--task", "losses:double", "--code", "server=mine:Heavy")
+    assert resuming(plan, Path("s")) == by_name
+    assert run(words(f"{typed} --set client.lr=0.3")) == 2
+    assert capsys.readouterr().err.endswith(f"in fma, not 0.3; give another --out, or {again}\n")
+    Path("s/failures.json").write_text("{")
+    assert run(words("curves s")) == 2
+    remedy = "remove it, and train again: fedscope sweep --resume s --task losses:double --code server=mine:Heavy\n"
+    assert capsys.readouterr().err.endswith(remedy)
+    Path("s/failures.json").unlink()
+    assert run(words("curves s")) == 2
+    remedy = "go on with it: fedscope sweep --resume s --task losses:double --code server=mine:Heavy\n"
+    assert capsys.readouterr().err.endswith(remedy)
+    assert run(words(f"sweep --resume s --task losses:double {code}")) == 0, capsys.readouterr().err
+    # commands of a table have the words that single runs have
+    capsys.readouterr()
+    assert run(words("table s --commands --rows server.method --measure seconds")) == 0
+    commands = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    assert commands[1].endswith(
+        "--set model.task=losses:double --code server=mine:Heavy --task losses:double --out s/runs/heavy"
+    ), commands
 
 
 # --- a file that is edited meanwhile ---

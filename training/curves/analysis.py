@@ -19,6 +19,7 @@ from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
 from ..same_data import is_pooled, other_data, same_data
 from ..sweeps.plan import FILE
+from ..sweeps.printed import resuming
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 from .bands import bands_over
@@ -159,7 +160,7 @@ def _open_source(one: RunLike | Sweep) -> tuple[str, Path, Sequence[Run]]:
     if not sweep.runs:
         raise FedscopeError(
             f"{sweep.path} is a sweep of which no run is complete; go on with it: "
-            f"{command_line('sweep', '--resume', sweep.path)}"
+            f"{command_line(*resuming(sweep.plan, sweep.path))}"
         )
     if missing := len(sweep.missing):
         warn_user(f"{sweep.path}: {missing} of {len(sweep.plan.runs)} runs are not complete and are left out")

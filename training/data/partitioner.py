@@ -44,6 +44,10 @@ class Partitioner(Settings):
         """
         return self
 
+    def is_settled_as(self, other: Partitioner) -> bool:
+        """Check whether another one is this one, with values of :meth:`resolved`."""
+        return self.written() == other.written()
+
     @classmethod
     def form(cls) -> str:
         """Write it with its defaults, and what may follow in brackets.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, expand_home, refuse_occupied
+from ...checkpoints.io.atomic import NO_OTHER_OUT
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.torch_state import own_torch_state
@@ -338,9 +339,9 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     refuse_one_by_one(run, config)
     work = Engine(module, compute, options.profile, kind if kind == "cohort" else engine_of(config, module, data))
     if branch_of(run)["round"] > (run.rounds[-1] if run.rounds else 0):
-        with RunWriter.open(run.path) as writer:
+        with RunWriter.open(run.path, NO_OTHER_OUT) as writer:
             complete_history(writer.run, refuse_damaged)
-    with RunWriter.open(run.path) as writer:
+    with RunWriter.open(run.path, NO_OTHER_OUT) as writer:
         code, run = run.code, Run.open(path)  # what was there before the lock was ours may have grown
         run.code = writer.run.code = code
         federation = Federation.assemble(config, data, split, work)

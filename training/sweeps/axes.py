@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set, Sized, ValuesView
 from dataclasses import fields
 from os import PathLike
 from typing import Any
@@ -18,11 +18,13 @@ from ..settings.code_kinds import KINDS
 from ..settings.own_code import name_of
 from ..settings.registry import METHOD_SECTIONS, find, names
 from ..settings.values import parse_value
+from .own_task import PLACE, handed_task
 
 #: keys of a cell that are no settings
 METHOD, LABEL = "method", "label"
 #: more runs, or seeds, are a slip
 MOST = 10_000
+_FORM = 'give settings with their values, as {"method": ["fma", "ima"]}'
 _CLOSED_BY = {'"': '"', "'": "'", "[": "]"}
 
 
@@ -95,9 +97,10 @@ def refuse_strange_key(key: str) -> None:
     if key == METHOD or (dot and section in SECTIONS and last):
         return
     known = _known_keys()
-    if key in METHOD_SECTIONS:
-        known = [f"{key}.{METHOD_SECTIONS[key][1]}"]
-    same = known if key in METHOD_SECTIONS else [place for place in known if place.partition(".")[2] == key]
+    whole = {"data": "data.name"} | {name: f"{name}.{selector}" for name, (_, selector, _) in METHOD_SECTIONS.items()}
+    if key in whole:
+        known = [whole[key]]
+    same = known if key in whole else [place for place in known if place.partition(".")[2] == key]
     hint = f'; did you mean "{same[0]}"?' if same else nearest(key, (METHOD, *known))
     raise FedscopeError(
         f"{key!r} is not a setting that can be varied{hint or ';'} write section.key=value,value as in "
@@ -111,13 +114,48 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
     Raises:
         FedscopeError: names it.
     """
-    if isinstance(values, str) or not isinstance(values, Sized) or not len(values):
+    if isinstance(values, Set) and values:
+        ordered = visible(sorted(values, key=str))[:80]
+        raise FedscopeError(f"{key} has a set of values, which has no order; give a list, as in {ordered}")
+    if isinstance(values, str | Mapping) or not isinstance(values, Sized) or not len(values):
         raise FedscopeError(f"{key} has {values!r}, which is not a list of values; give one, as in [{values!r}]")
     for value in values:
         refuse_code(key, value)
     double = [value for i, value in enumerate(values) if value in values[:i]]
     if double:
         raise FedscopeError(f"{key} has the value {double[0]} twice; leave one out")
+
+
+def cells_given(axes: Any) -> list[list[Cell]]:
+    """Return axes that Python was given as cells; a mapping is of settings with their values.
+
+    Raises:
+        FedscopeError: something else; what :func:`refuse_strange_values` and :func:`refuse_code` refuse.
+    """
+    if isinstance(axes, Mapping):
+        values = {key: list(of) if isinstance(of, Iterator | KeysView | ValuesView) else of for key, of in axes.items()}
+        if isinstance(tasks := values.get(PLACE), list | tuple):
+            values[PLACE] = list(map(handed_task, tasks))
+        for key, of in values.items():
+            refuse_strange_values(key, of)
+        return [[{key: value} for value in of] for key, of in values.items()]
+    if isinstance(axes, str) or not isinstance(axes, Iterable):
+        raise FedscopeError(f"axes are {_shown(axes)}, {'a text' if isinstance(axes, str) else 'no mapping'}; {_FORM}")
+    found: list[list[Cell]] = []
+    for axis in axes:
+        if isinstance(axis, str | Mapping) or not isinstance(axis, Iterable):
+            raise FedscopeError(f"axes have {_shown(axis)}, which is no list of cells; {_FORM}")
+        found.append(list(axis))
+        for cell in found[-1]:
+            if not isinstance(cell, Mapping):
+                raise FedscopeError(f"axes have the cell {_shown(cell)}, which is no mapping of settings; {_FORM}")
+            for key, value in cell.items():
+                refuse_code(key, value)
+    return found
+
+
+def _shown(value: Any) -> str:
+    return visible(repr(value))[:80]
 
 
 def refuse_code(key: str, value: Any) -> None:

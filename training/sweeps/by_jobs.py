@@ -54,7 +54,7 @@ class RunOfSweep:
 
     def is_complete(self) -> bool:
         """Check whether all rounds are recorded; raises FedscopeError for a damaged run, or another one."""
-        return (rounds_of(self.folder, self.planned) or 0) >= self.planned.rounds
+        return (rounds_of(self.folder, self.planned, self.directory) or 0) >= self.planned.rounds
 
     def waits_for(self) -> str | None:
         """Return the run that it branches from, until that has begun it; where that one fails it is trained from its
@@ -66,6 +66,7 @@ class RunOfSweep:
     def work(self, do: Do) -> str | None:
         """Train it from where it stands."""
         plan = read_plan(self.folder, checked=False)
+        plan.refuse_edited(self.folder)
         refuse_untrusted(plan.runs, self.code, self.folder)
         trunk = self.planned.after[0] if self.planned.after else ""
         near = {run.name: run for run in plan.runs if self.name in (run.name, (run.after or ("",))[0])}
@@ -73,7 +74,7 @@ class RunOfSweep:
         done: dict[str, int | None] = dict.fromkeys(near)
         for name, run in near.items():
             try:
-                done[name] = rounds_of(self.folder, run)
+                done[name] = rounds_of(self.folder, run, self.directory)
             except FedscopeError:  # of another run, whose own job says it
                 if name == self.name:
                     raise
@@ -118,7 +119,7 @@ class RunOfSweep:
         if done[self.name] is not None:
             wait_until_free(self.folder / RUNS / self.name)
         status = do(words, self.log)
-        done[self.name] = rounds_of(self.folder, self.planned)
+        done[self.name] = rounds_of(self.folder, self.planned, self.directory)
         return last_words(self.log, status) if status and (done[self.name] or 0) < step.last else None
 
     def _words(self, step: TrainStep, done: Mapping[str, int | None]) -> list[str] | None:
@@ -144,11 +145,8 @@ def train_by_jobs(plan: Plan, folder: Path, by: Launcher, progress: Progress | N
     folder = real_path(folder)
     make_folders(folder, LOGS, RUNS, JOBS)
     refuse_strange_logs(plan, folder)
-    directory = Path(str(plan.about["directory"]))
     code = given_with(plan)  # all that it names: refused before, where nobody gave it
-    specs = [
-        RunOfSweep(folder, without_code(run), directory if directory.is_dir() else None, code) for run in plan.runs
-    ]
+    specs = [RunOfSweep(folder, without_code(run), plan.directory, code) for run in plan.runs]
     complete = [spec.name for spec in specs if _is_complete(spec)]
     progress.begin(complete)
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...checkpoints import FedscopeError, Run
-from ...checkpoints.io.shell_words import quoted
+from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.warn_user import warn_user
 from ..jobs.progress import Progress
 from ..same_data import name_of_data, other_data
+from .plan import Plan
+from .printed import resuming
 from .schedule import RUNS
 
 
@@ -17,8 +19,8 @@ class DataWatch(Progress):
     """Passes progress on, and warns of each run that is complete and on other data than an earlier one of the same
     ``data.name``: a table refuses both in one cell."""
 
-    def __init__(self, folder: Path, progress: Progress | None) -> None:
-        self._folder, self._progress = folder, progress or Progress()
+    def __init__(self, plan: Plan, folder: Path, progress: Progress | None) -> None:
+        self._plan, self._folder, self._progress = plan, folder, progress or Progress()
         #: by ``data.name`` the first run that is complete
         self._first: dict[str | None, Run] = {}
 
@@ -49,8 +51,9 @@ class DataWatch(Progress):
         except FedscopeError:  # which who reads it says
             return
         if other_data([first, run]):
+            again = command_line(*resuming(self._plan, self._folder))
             warn_user(
                 f"{run.path} was trained on other data than {first.path}, though both have data.name = "
                 f"{name_of_data(run)}: it has changed in between; move the runs on one of the two elsewhere, "
-                f"and sweep --resume {quoted(self._folder)} trains them again"
+                f"and {again} trains them again"
             )

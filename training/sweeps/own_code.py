@@ -121,12 +121,15 @@ class GivenAs:
     imports: Mapping[str, str] = field(default_factory=dict)
 
 
-def given_with(plan: Plan) -> dict[str, GivenAs]:
+def given_with(plan: Plan, directory: Path | None = None) -> dict[str, GivenAs]:
     """Return what a plan names together with the code: all of a plan that was typed, nothing of one from a file.
 
     Such code was typed for this very command, so that where it lies is known from that, and from no plan's file.
+
+    Args:
+        directory: where a command is given it; by default the plan's.
     """
-    directory = Path(str(plan.about["directory"]))
+    directory = directory or Path(str(plan.about["directory"]))
     return {
         name: _given_as(name.partition("=")[0], code, directory)
         for run in plan.runs

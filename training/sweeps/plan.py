@@ -20,7 +20,7 @@ from ...results import plain
 from ...results.base import versions
 from ..config.config import Config, merge, methods_in, read_assignments, settings_class
 from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
-from ..config.sources import Setup
+from ..config.sources import Setup, stored_tables
 from ..settings.own_code import OwnCode, short_name
 from ..settings.registry import METHOD_SECTIONS, canonical_method
 from ..settings.values import format_value
@@ -92,6 +92,12 @@ class Plan:
         return next(run for run in self.runs if run.name == name)
 
     @property
+    def directory(self) -> Path | None:
+        """The folder that relative paths in settings begin at; None where it is gone, for this process's."""
+        folder = Path(str(self.about["directory"]))
+        return folder if folder.is_dir() else None
+
+    @property
     def rounds(self) -> int:
         """The number of rounds that are trained in all; a shared history counts once."""
         return sum(run.rounds - (run.after[1] if run.after else 0) for run in self.runs)
@@ -133,6 +139,36 @@ class Plan:
             with write_durably(folder / GIVEN) as temporary:
                 temporary.write_text(tomli_w.dumps(dict(self.stored)), encoding="utf-8")
 
+    def refuse_edited(self, folder: Path) -> None:
+        """Refuse a configuration in a sweep's folder that is not the one which the plan was made of: runs that are
+        trained with it would not be the plan's.
+
+        Raises:
+            FedscopeError: names the first setting that differs, and the remedies.
+        """
+        path = folder / GIVEN
+        if not self.stored or not path.exists():
+            return
+        here, planned = _keys_of(stored_tables(path)), _keys_of(self.stored)
+        for key in sorted(here.keys() | planned.keys()):
+            one, other = here.get(key), planned.get(key)
+            if one != other:
+                said, meant = ("not given" if value is None else format_value(value) for value in (one, other))
+                raise FedscopeError(
+                    f"{path} was edited since the sweep was planned with it: its {key} is {said}, and was {meant}; "
+                    "restore it, or remove it, and it is written again; for another configuration begin another sweep"
+                )
+
+
+def _keys_of(tables: Tables) -> dict[str, Any]:
+    """Return settings by ``section.key``."""
+    found: dict[str, Any] = {}
+    for section, table in plain(tables).items():
+        found |= (
+            {f"{section}.{key}": one for key, one in table.items()} if isinstance(table, dict) else {section: table}
+        )
+    return found
+
 
 def plan_sweep(
     setup: Setup,
@@ -163,6 +199,7 @@ def plan_sweep(
     cells = cells_of(varied)
     if (count := len(cells) * max(1, len(seeds))) > MOST:
         raise FedscopeError(f"these are {count:,} runs, more than {MOST:,}; vary less")
+    _refuse_partly_known(setup, cells, given)
     unlabelled = {key for axis in varied if not any(LABEL in cell for cell in axis) for cell in axis for key in cell}
     runs: list[PlannedRun] = []
     smaller: list[str] = []
@@ -317,6 +354,40 @@ def _settings_that_fit(given: Tables, setup: Setup, method: str | None, cell: Ta
         section: {key: value for key, value in table.items() if key in known.get(section, table)}
         for section, table in given.items()
     }
+
+
+def _refuse_partly_known(setup: Setup, cells: Sequence[Cell], given: Tables) -> None:
+    """Refuse a varied setting that the methods of some combinations have, and those of others have not.
+
+    Raises:
+        FedscopeError: names both, and the remedy.
+    """
+    having: dict[str, dict[bool, Cell]] = {}
+    for cell in cells:
+        for key in cell:
+            section, _, last = key.partition(".")
+            if section not in METHOD_SECTIONS or _chooses(key):
+                continue
+            method, tables = tables_of(cell)
+            name = setup.methods(method, methods_in(given), tables)[section]
+            known = {one.name for one in fields(settings_class(METHOD_SECTIONS[section][0], name))}
+            having.setdefault(key, {}).setdefault(last in known, cell)
+    for key, found in having.items():
+        if len(found) == 2:
+            with_it, without = (
+                _describe_cell({place: value for place, value in found[has].items() if _chooses(place)})
+                for has in (True, False)
+            )
+            raise FedscopeError(
+                f"{key} is varied, which {with_it} has and {without} does not; make two sweeps, one of the methods "
+                "that have it and one of the others, and compare them: fedscope table SWEEP SWEEP"
+            )
+
+
+def _chooses(place: str) -> bool:
+    """Check whether a key of a cell chooses a method or a model."""
+    section, _, last = place.partition(".")
+    return place == METHOD or (section in METHOD_SECTIONS and last == METHOD_SECTIONS[section][1])
 
 
 def _arguments(setup: Setup, method: str | None, settings: Tables, config: Config) -> tuple[str, ...]:

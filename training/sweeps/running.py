@@ -32,9 +32,8 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
     complete = {run.name for run in plan.runs if (done[run.name] or 0) >= run.rounds}
     known = {name: text for name, text in failures_in(folder, plan).items() if name not in complete}
     progress.begin([run.name for run in plan.runs if run.name in complete])
-    directory = Path(str(plan.about["directory"]))
     ended, code = set(complete), given_with(plan)
-    with Worker(directory if directory.is_dir() else None) as worker:
+    with Worker(plan.directory) as worker:
         for step in steps_of(plan):
             name = step.run.name
             if name in ended:
@@ -51,7 +50,7 @@ def train_sweep(plan: Plan, folder: Path, progress: Progress | None = None) -> N
                     now = {**done, name: rounds_in(folder, name)}
                     progress.advance(elsewhere + _own(plan, now, name), plan.rounds)
                 try:
-                    done[name] = rounds_of(folder, step.run)
+                    done[name] = rounds_of(folder, step.run, plan.directory)
                     if status and (done[name] or 0) < step.last:
                         failure = last_words(log, status)
                 except FedscopeError as error:
@@ -90,7 +89,7 @@ def _looked_at(plan: Plan, folder: Path) -> tuple[dict[str, int | None], dict[st
     broken: dict[str, str] = {}
     for run in plan.runs:
         try:
-            done[run.name] = rounds_of(folder, run)
+            done[run.name] = rounds_of(folder, run, plan.directory)
         except FedscopeError as error:
             done[run.name], broken[run.name] = None, str(error)
     return done, broken

@@ -147,6 +147,22 @@ def arguments_of(
     return ["train", *words, *own, "--out", out, *wait]
 
 
+def rounds_before(plan: Plan, rounds: Mapping[str, int | None]) -> dict[str, int]:
+    """Return how many rounds of each run are there before its own command: recorded ones, or those of the run that it
+    branches from; 0 where that one is past them, so that it is trained from its start.
+
+    Args:
+        rounds: of each run the last recorded round, None where there is none.
+    """
+    there, found = dict(rounds), dict[str, int]()
+    for step in steps_of(plan):
+        run, done = step.run, there[step.run.name]
+        branches = run.after is not None and there[run.after[0]] == run.after[1]
+        found.setdefault(run.name, done if done is not None else run.after[1] if run.after and branches else 0)
+        there[run.name] = max(done or 0, step.last)
+    return found
+
+
 def commands_of(
     plan: Plan, folder: Path, rounds: Mapping[str, int | None], given: Path | None = None
 ) -> Iterator[list[str]]:

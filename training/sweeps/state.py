@@ -18,15 +18,18 @@ from ..user_code.kept_imports import other_import
 from ..user_code.kept_source import sources_in
 from .own_task import planned_imports
 from .plan import Plan, PlannedRun
+from .printed import resuming
 from .schedule import RUNS
+from .settled import is_same_setting
 
 FAILURES = "failures.json"
-#: what a run settles by the machine and the data that it meets
-_SETTLED = (("run", "device"), ("run", "engine"), ("model", "task"), ("model", "weights"), ("data", "partition"))
 
 
-def rounds_of(folder: Path, planned: PlannedRun) -> int | None:
+def rounds_of(folder: Path, planned: PlannedRun, directory: Path | None = None) -> int | None:
     """Return the last recorded round of a run of a sweep, 0 where there is none yet; None where there is no run.
+
+    Args:
+        directory: that relative paths of the plan begin at, by default this process's.
 
     Raises:
         FedscopeError: a damaged run, or another one in its place.
@@ -35,7 +38,7 @@ def rounds_of(folder: Path, planned: PlannedRun) -> int | None:
     if not (path / "run.json").exists():
         return None
     run = Run.open(path)
-    _refuse_other(run, planned)
+    _refuse_other(run, planned, directory)
     return run.rounds[-1] if run.rounds else 0
 
 
@@ -45,7 +48,7 @@ def rounds_in(folder: Path, name: str) -> int:
     return max(rounds, default=0)
 
 
-def _refuse_other(run: Run, planned: PlannedRun) -> None:
+def _refuse_other(run: Run, planned: PlannedRun, directory: Path | None) -> None:
     """Refuse a run with other settings than the plan's.
 
     Raises:
@@ -59,7 +62,7 @@ def _refuse_other(run: Run, planned: PlannedRun) -> None:
                 f"{run.path} was trained with another source of {name.replace('=', ' ', 1)} than the sweep began with; "
                 "move it elsewhere, restore the source, and it is trained again"
             )
-    if _plainly_equal(run.config or {}, planned.tables):
+    if _plainly_equal(run.config or {}, planned.tables, directory):
         return
     from ..build import config_of  # loads torch, which a table does not need
 
@@ -68,27 +71,24 @@ def _refuse_other(run: Run, planned: PlannedRun) -> None:
         # what depends on the method comes after it
         for key in sorted({*table, *recorded[section]}, key=lambda key: (key not in ("method", "name"), key)):
             old, new = recorded[section].get(key), table.get(key)
-            if (section, key) == ("data", "name"):  # which is a whole path in the run
-                old, new = (str(value).partition(":")[0] for value in (old, new))
-            if old != new and (section, key) not in _SETTLED:
+            if not is_same_setting((section, key), old, new, directory, planned.config.data.name):
                 raise FedscopeError(
                     f"{run.path} is not the run that the sweep's plan has there: its {section}.{key} is "
                     f"{format_value(old)}, not {format_value(new)}; move it elsewhere, and it is trained again"
                 )
 
 
-def _plainly_equal(recorded: Tables, meant: Tables) -> bool:
+def _plainly_equal(recorded: Tables, meant: Tables, directory: Path | None) -> bool:
     """Check whether a run's file has what the plan has, value by value; older versions wrote less."""
 
     def said(tables: Tables) -> dict[tuple[str, str], Any]:
-        found = {(section, key): value for section, table in tables.items() for key, value in table.items()}
-        return {place: value for place, value in found.items() if value is not None and place not in _SETTLED}
+        found = {(section, key): value for section, table in plain(tables).items() for key, value in table.items()}
+        return {place: value for place, value in found.items() if value is not None}
 
     one, other = said(recorded), said(meant)
-    for names in (one, other):  # the run has a whole path
-        names["data", "name"] = str(names.get(("data", "name"))).partition(":")[0]
-    same: bool = plain(one) == plain(other)
-    return same
+    data = str(other.get(("data", "name"), ""))
+    places = one.keys() | other.keys()
+    return all(is_same_setting(place, one.get(place), other.get(place), directory, data) for place in places)
 
 
 def failures_in(folder: Path, plan: Plan) -> dict[str, str]:
@@ -96,7 +96,7 @@ def failures_in(folder: Path, plan: Plan) -> dict[str, str]:
     path = folder / FAILURES
     if not path.is_file():
         return {}
-    again = command_line("sweep", "--resume", folder)
+    again = command_line(*resuming(plan, folder))
     said = read_json(path, "the failures of a sweep", f"remove it, and train again: {again}")
     known = {run.name for run in plan.runs}
     return {str(name): str(text) for name, text in dict(said).items() if name in known}

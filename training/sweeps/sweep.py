@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from ...checkpoints import FedscopeError, Run, WriterLock
-from ...checkpoints.io.atomic import LOCK_NAMES, sweep_temporaries
+from ...checkpoints.io.atomic import LOCK_NAMES, NO_OTHER_OUT, OTHER_OUT, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home, lost_link
@@ -20,12 +20,13 @@ from ..config.sources import Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
-from .axes import METHOD, checked_seeds, refuse_code, refuse_strange_values
+from .axes import METHOD, cells_given, checked_seeds
 from .by_jobs import refuse_jobs, train_by_jobs
 from .data_watch import DataWatch
 from .own_code import code_in, given_with, refuse_unknown_process, refuse_untrusted, with_given_code
-from .own_task import PLACE, handed_task
+from .own_task import handed_task
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
+from .printed import resuming
 from .running import train_sweep
 from .schedule import RUNS
 from .state import failures_in, rounds_of
@@ -64,7 +65,7 @@ class Sweep:
 
     def _is_complete(self, run: PlannedRun) -> bool:
         try:
-            return (rounds_of(self.path, run) or 0) >= run.rounds
+            return (rounds_of(self.path, run, self.plan.directory) or 0) >= run.rounds
         except FedscopeError:  # a damaged run, or another one: training says which
             return False
 
@@ -143,25 +144,10 @@ def sweep(
         stored = config.asked()
     elif config is not None:
         stored = nested_tables(config) if isinstance(config, Mapping) else stored_tables(Path(config))
-    if isinstance(axes, str):
-        raise FedscopeError(
-            f'axes are {axes!r}, a text; give settings with their values, as {{"method": ["fma", "ima"]}}'
-        )
-    if isinstance(axes, Mapping):
-        axes = {key: list(values) if isinstance(values, Iterator) else values for key, values in axes.items()}
-        if isinstance(tasks := axes.get(PLACE), list | tuple):
-            axes[PLACE] = list(map(handed_task, tasks))
-        for key, values in axes.items():
-            refuse_strange_values(key, values)
-        axes = [[{key: value} for value in values] for key, values in axes.items()]
-    else:
-        axes = [list(axis) for axis in axes]
-        for cell in (cell for axis in axes for cell in axis if isinstance(cell, Mapping)):
-            for key, value in cell.items():
-                refuse_code(key, value)
+    cells = cells_given(axes)
     learnt = {} if task is None else {"model": {"task": handed_task(task)}}
     laid = merge(nested_tables(settings or {}), tables_of_keywords(single), learnt)
-    plan = plan_sweep(Setup(recipe, stored, scale), axes, checked_seeds(seeds), laid, share=share)
+    plan = plan_sweep(Setup(recipe, stored, scale), cells, checked_seeds(seeds), laid, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 
 
@@ -178,20 +164,21 @@ def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by:
     out = expand_home(out)
     trusted = given_with(plan)
     refuse_unknown_process(plan)
-    plan = _of_folder(plan, out)
+    asked, plan = plan, plan_there(plan, out)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         why = lost_link(out) or f"cannot be made ({error.strerror})"
         raise FedscopeError(f"{out} {why}; give another --out") from error
-    with WriterLock(out):
-        plan = _of_folder(plan, out)  # again: now nobody else can fill it
+    with WriterLock(out, OTHER_OUT if plan is asked else NO_OTHER_OUT):
+        plan = plan_there(plan, out)  # again: now nobody else can fill it
         sweep_temporaries(out)
         if not (out / FILE).exists():
             plan.write(out)
         plan.write_given(out)
+        plan.refuse_edited(out)
         refuse_untrusted(plan.runs, trusted, out)
-        watcher = DataWatch(out, watcher)
+        watcher = DataWatch(plan, out, watcher)
         if by is not None:
             train_by_jobs(plan, out, by, watcher)
         else:
@@ -206,11 +193,14 @@ def rounds_there(plan: Plan, out: Path) -> dict[str, int | None]:
     Raises:
         FedscopeError: the folder holds something else, or another sweep; a damaged run.
     """
-    is_there = _of_folder(plan, out) is not plan
-    return {run.name: rounds_of(out, run) if is_there else None for run in plan.runs}
+    there = plan_there(plan, out)
+    if there is plan:
+        return dict.fromkeys(run.name for run in plan.runs)
+    there.refuse_edited(out)
+    return {run.name: rounds_of(out, run, there.directory) for run in plan.runs}
 
 
-def _of_folder(plan: Plan, out: Path) -> Plan:
+def plan_there(plan: Plan, out: Path) -> Plan:
     """Return the plan of the same sweep that a folder holds already, or this one for a folder that is free.
 
     Free are: nothing, an empty folder, and what an interrupted beginning left.
@@ -221,7 +211,7 @@ def _of_folder(plan: Plan, out: Path) -> Plan:
     if (out / FILE).exists():
         there = read_plan(out)
         if other := describe_difference(there, plan):
-            again = command_line("sweep", "--resume", out)
+            again = command_line(*resuming(there, out, plan))
             raise FedscopeError(f"{out} holds another sweep{other}; give another --out, or {again}")
         given = {name: code for run in plan.runs for name, code in code_in(run.tables).items()}
         return with_given_code(there, given) if given else there

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.runs import refuse_no_run
-from ...checkpoints import FedscopeError, Run, has_no_server
+from ...checkpoints import FedscopeError, Run, has_no_server, real_path
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.runs.code_words import code_words
 from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, settings_of
 from ..same_data import same_data
-from ..sweeps.plan import FILE
-from ..sweeps.schedule import RUNS
+from ..sweeps.plan import FILE, PlannedRun
+from ..sweeps.printed import line_in, place_of
+from ..sweeps.schedule import GIVEN, RUNS
 from ..sweeps.sweep import Sweep
 
 #: settings that say where a run was computed, what is kept of it, and how often it is measured
@@ -91,13 +92,19 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
                 missing.append(planned.name)
                 continue
             label = {"label": planned.cell["label"]} if "label" in planned.cell else {}
-            words = [str(one.path / word) if word == "config.toml" else word for word in planned.arguments]
-            command = command_line("train", *words, "--out", one.path / RUNS / planned.name)
-            entries.append(_entry(there[planned.name], planned.name, label, command))
+            run = there[planned.name]
+            entries.append(_entry(run, planned.name, label, _planned_command(one, planned, run)))
     if not entries:
         none = f"none of the {len(missing)} runs of the sweep is complete" if missing else "no run was given"
         raise FedscopeError(f"there is nothing to make a table of: {none}; train first, as with fedscope sweep")
     return Gathered(with_names_of_data(apart_from_trained(entries)), tuple(missing), frozenset(varied))
+
+
+def _planned_command(sweep: Sweep, planned: PlannedRun, run: Run) -> str:
+    place = place_of(sweep.plan, planned)
+    folder = sweep.path if place is None else real_path(sweep.path)
+    words = [str(folder / word) if word == GIVEN else word for word in planned.arguments]
+    return line_in(place, ["train", *words, *code_words(run.info, run.config), "--out", folder / RUNS / planned.name])
 
 
 def _own_command(run: Run) -> str:

@@ -27,6 +27,8 @@ from .tracker import Tracker
 TRACKERS = ("trackio", "wandb", "mlflow", "csv")
 #: seconds between two looks
 LOOK = 1.0
+#: looks without a run's ``run.json`` after which it is no run any more, and not just being made anew
+GONE = 10
 #: in the run's folder while it is exported: a lock, so that two exports at a time do not bring the same points
 LOCK = ".exporting"
 #: of a tracker, where none is given
@@ -81,7 +83,8 @@ def export_metrics(
 
     Raises:
         FedscopeError: no run; one without numbers; another word; a ``project`` or ``name`` for ``csv``; the tracker is
-            not installed, not logged in or fails; it has another run of this name; another export of the run goes on.
+            not installed, not logged in or fails; it has another run of this name; another export of the run goes on;
+            the run is moved or removed while it is followed.
 
     >>> import tempfile, fedscope
     >>> folder = tempfile.TemporaryDirectory()
@@ -155,12 +158,24 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
 
 
 def _look_again(before: Run) -> Run:
-    """Wait until the run has changed; returns it as it is then."""
+    """Wait until the run has changed; returns it as it is then.
+
+    Raises:
+        FedscopeError: it was moved or removed.
+    """
     path, known = before.path, _state_of(before)
+    missed = 0
     while True:
         time.sleep(LOOK)
-        if not (path / "run.json").is_file():  # it is just being made anew
+        if not (path / "run.json").is_file():  # it may be just being made anew
+            missed += 1
+            if missed >= GONE:
+                raise FedscopeError(
+                    f"{path} is no run any more: it was moved or removed while it was exported; if it was moved, "
+                    "export it from where it is now, which goes on"
+                )
             continue
+        missed = 0
         now = Run.open(path)
         if _state_of(now) != known:
             return now

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ...checkpoints import FedscopeError, Run
+from ...analysis.runs import open_run
+from ...checkpoints import FedscopeError
 from ...training.trackers.pictures import picture_files
 from .page import LivePage, address_of
 
@@ -44,9 +45,9 @@ class WatchServer(ThreadingHTTPServer):
         """Take the port.
 
         Raises:
-            FedscopeError: no run there; the port is in use, or not for everybody.
+            FedscopeError: no run there, or a model of it; the port is in use, or not for everybody.
         """
-        Run.open(run)
+        open_run(run, "")
         self.run, self.page = run, LivePage(run)
         try:
             super().__init__((ADDRESS, port), _Handler)

@@ -94,6 +94,28 @@ def test_without_locks_a_file_keeps_others_away_and_is_gone_at_the_end(
         WriterLock(tmp_path).release()
 
 
+def test_a_lock_names_its_process_and_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of earlier versions have the number alone, which these read up to the 32nd byte."""
+    lock = WriterLock(tmp_path)
+    file = tmp_path / ".writer"
+    assert file.read_bytes()[:32].decode().strip() == str(os.getpid())
+    mine = file.read_bytes()
+    others = {mine: "", b"4711\n": "", mine.replace(HOST.encode(), b"node-7"): " of node-7"}
+    with monkeypatch.context() as other:
+        other.setattr(atomic, "_HELD", frozenset())  # as of another process
+        for content, host in others.items():
+            file.write_bytes(content)
+            by = f"process {content[:32].decode().strip()}{host}"
+            said = f"{tmp_path} is being written by {by}; wait until it ends or stop it, or give another --out"
+            with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
+                WriterLock(tmp_path)
+        file.write_bytes(b"")
+        said = f"{tmp_path} is being written by another process; wait until it ends, or stop it"
+        with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
+            WriterLock(tmp_path, atomic.NO_OTHER_OUT)
+    lock.release()
+
+
 @pytest.mark.parametrize("number", [errno.EIO, errno.EPERM, errno.ESTALE])
 def test_another_answer_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(fcntl, "flock", refusing(number))

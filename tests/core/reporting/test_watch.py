@@ -369,7 +369,7 @@ def test_a_port_in_use_and_what_is_no_port(path: Path, capsys: pytest.CaptureFix
             f"--port {port} is a port of the system; give a number from 1024 to 65535, or 0 for any that is free"
         )
     assert refused(capsys, "nothing").startswith("nothing")
-    assert refused(capsys, "ima@2").startswith("ima@2")
+    assert refused(capsys, "ima@2") == "ima@2 names a model, but a whole run is asked for; give ima"
 
 
 def test_a_port_that_is_not_for_everybody(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

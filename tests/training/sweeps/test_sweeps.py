@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, WriterLock
-from fedscope.training import Config, Setup, Sweep, merge, sweep, train_plan
+from fedscope.checkpoints.io import atomic
+from fedscope.training import Config, Setup, Sweep, merge, resume, sweep, train_plan
 from fedscope.training.config.sources import stored_tables, with_place
 from fedscope.training.jobs.progress import Progress
 from fedscope.training.jobs.worker import Worker
@@ -67,6 +70,7 @@ def test_values_are_read_as_in_toml_and_commas_in_quotes_and_brackets_belong_to_
         (["method='fma,ima"], r"opens something that no ' closes; close it$"),
         (["model.hidden=[32,64"], r"opens something that no \] closes; close it$"),
         (["participation=0.1"], r'^\'participation\' is not a setting .*; did you mean "run\.participation"\? write'),
+        (["data=digits"], r'^\'data\' is not a setting that can be varied; did you mean "data\.name"\? write section'),
         (["client_test=0.1"], r'did you mean "data\.client_test"\?'),
         (["methd=fma"], r'^\'methd\' is not a setting that can be varied; did you mean "method"\? write section\.key='),
         (["rum.rounds=3"], r'did you mean "run\.rounds"\?'),
@@ -202,6 +206,12 @@ def test_keys_take_the_place_of_what_a_recipe_varies() -> None:
         (["run.participation=0.1,2"], {}, r"run\.participation = 2 is out of range: it must be at most 1"),
         (["method=fma,fedproxx"], {}, r"--method 'fedproxx' is not a method .*; did you mean \"fedprox\"\?"),
         (["client.mu=0.1", "method=fma"], {}, r"client\.mu is not a setting of SGD"),
+        (
+            ["method=fma,fedprox", "client.mu=0.1,1"],
+            {},
+            r"^client\.mu is varied, which method=fedprox has and method=fma does not; make two sweeps, one of the "
+            r"methods that have it and one of the others, and compare them: fedscope table SWEEP SWEEP$",
+        ),
         (["method=fma,fedavg"], {}, r"^method=fma and method=fedavg are the same run, setting by setting; leave one"),
         (["run.seed=1,2"], {"seeds": (0, 1)}, r"^run\.seed is given twice, by itself and by --seeds; leave one out$"),
         (
@@ -240,6 +250,9 @@ def test_a_setting_of_all_runs_is_none_that_the_recipe_varies() -> None:
     assert plan_sweep(Setup("ima/fig6b"), (), (), {"run": {"rounds": 5}}).runs[0].config.run.rounds == 5
 
 
+FORM = r'give settings with their values, as \{"method": \["fma", "ima"\]\}'
+
+
 def test_from_python_axes_are_mappings_or_cells() -> None:
     for axes, sentence in (
         ({"method": "fma"}, r"method has 'fma', which is not a list of values; give one, as in \['fma'\]"),
@@ -253,12 +266,25 @@ def test_from_python_axes_are_mappings_or_cells() -> None:
         ({"server": [Fraction]}, r"'server' is not a setting that can be varied; did you mean \"server.method\"\?"),
         ({"server": ["fractions:Fraction"]}, r"'server' is not a setting that can be varied; did you mean \"server.m"),
         ({"run.rounds": [2, 2]}, "run.rounds has the value 2 twice"),
+        (
+            {"method": {"fma", "ima"}},
+            r"^method has a set of values, which has no order; give a list, as in \['fma', 'ima",
+        ),
+        ({"method": {"fma": 1}}, r"^method has \{'fma': 1\}, which is not a list of values"),
+        (["method=fma,ima"], rf"^axes have 'method=fma,ima', which is no list of cells; {FORM}$"),
+        ([["fma", "ima"]], rf"^axes have the cell 'fma', which is no mapping of settings; {FORM}$"),
+        ([("method", ["fma", "ima"])], rf"^axes have the cell 'method', which is no mapping of settings; {FORM}$"),
+        ([{"method": ["fma"]}], rf"^axes have \{{'method': \['fma'\]\}}, which is no list of cells; {FORM}$"),
+        (3, rf"^axes are 3, no mapping; {FORM}$"),
         ({"rounds": [2, 3]}, r"'rounds' is not a setting .*; did you mean \"run\.rounds\""),
         ([[{"run.rounds": 2}], [{"run.rounds": 3}]], "run.rounds is varied twice; give all of its values in one axis"),
     ):
         with pytest.raises(FedscopeError, match=sentence):
             sweep(axes, out="nowhere")
     assert not Path("nowhere").exists()
+    for none in ({"method": ["fma"]}, {"method": {"fma": 1}.keys()}, {"method": iter(["fma"])}):
+        with pytest.raises(FedscopeError, match=r"^None is no path; give text or a pathlib\.Path$"):
+            sweep(none, out=None)  # type: ignore[arg-type]
 
 
 def test_at_a_scale_cells_that_became_one_run_are_left_out_and_it_is_said() -> None:
@@ -406,6 +432,22 @@ def test_a_beginning_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
 def test_two_processes_do_not_train_one_sweep(tmp_path: Path) -> None:
     with WriterLock(tmp_path), pytest.raises(FedscopeError, match="is being written by this program itself"):
         train_plan(plan_of("method=fma"), tmp_path)
+
+
+def test_who_goes_on_is_not_told_to_give_another_out(
+    tmp_path: Path, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep, or a run, that another process writes; --resume takes no --out."""
+    plan = plan_of("method=fma")
+    plan.write(tmp_path)
+    run = recorded(tmp_path / "begun", "--method", "fma", "--clients", "4", "--rounds", "2", "--until", "1")
+    own = f"is being written by process {os.getpid()}; wait until it ends"
+    with WriterLock(tmp_path), WriterLock(run):
+        monkeypatch.setattr(atomic, "_HELD", frozenset())  # as of another process
+        for path, go_on in ((tmp_path, lambda: train_plan(plan, tmp_path)), (run, lambda: resume(run))):
+            with pytest.raises(FedscopeError, match=f"^{re.escape(f'{path} {own}, or stop it')}$"):
+                go_on()
+        monkeypatch.undo()
 
 
 def test_a_run_of_other_settings_is_not_taken_for_the_plans(tmp_path: Path, recorded: Any) -> None:
@@ -578,7 +620,7 @@ def test_a_data_set_that_changed_between_two_stops_is_said_and_makes_no_mean(tmp
         made = train_plan(plan, out)
     assert [str(one.message) for one in told] == [
         f"{other} was trained on other data than {one}, though both have data.name = {names[0]}: it has changed in "
-        f"between; move the runs on one of the two elsewhere, and sweep --resume {out} trains them again"
+        f"between; move the runs on one of the two elsewhere, and fedscope sweep --resume {out} trains them again"
     ]
     with pytest.warns(FedscopeWarning, match="on other data"):
         train_plan(plan, out)  # which trains nothing

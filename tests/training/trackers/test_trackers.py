@@ -533,6 +533,23 @@ def test_ctrl_c_ends_following_and_the_same_command_goes_on(
     assert points(fakes, to) == wanted()
 
 
+def test_a_run_that_is_moved_meanwhile_is_not_waited_for(
+    fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nothing() -> None:
+        pass
+
+    grow(2)()
+    at_each_look(monkeypatch, [lambda: Path("ima").rename("moved"), *[nothing] * (module.GONE - 1)])
+    assert refused("ima", "--to", "trackio", "--follow", capsys=capsys).endswith(
+        "ima is no run any more: it was moved or removed while it was exported; if it was moved, export it from where "
+        "it is now, which goes on"
+    )
+    assert {step for _, step, _ in points(fakes, "trackio")} == {1, 2}
+    Path("moved").rename("ima")
+    assert command(["export", "ima", "--to", "trackio"]) == 0
+
+
 def test_a_run_that_is_made_anew_meanwhile(
     fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

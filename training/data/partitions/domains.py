@@ -53,6 +53,12 @@ class Domains(Partitioner):
         """As inside a domain."""
         return parse_partition(self.inside).places_every_class
 
+    def is_settled_as(self, other: Partitioner) -> bool:
+        """As inside a domain."""
+        if not isinstance(other, Domains) or self.each != other.each:
+            return False
+        return parse_partition(self.inside).is_settled_as(parse_partition(other.inside))
+
     def resolved(self) -> Self:
         """With the split inside resolved."""
         return replace(self, inside=parse_partition(self.inside).resolved().written())

@@ -76,6 +76,20 @@ class Flwr(Partitioner):
         """
         return {key: parse_value(word) for key, _, word in (text.partition("=") for text in self.given)}
 
+    def is_settled_as(self, other: Partitioner) -> bool:
+        """Check whether another one has the parameters that were given, and perhaps more.
+
+        >>> given = Flwr.parse("flwr", "DirichletPartitioner,alpha=0.50")
+        >>> given.is_settled_as(Flwr.parse("flwr", "DirichletPartitioner,alpha=0.5,self_balancing=true"))
+        True
+        >>> given.is_settled_as(Flwr.parse("flwr", "DirichletPartitioner,alpha=0.1,self_balancing=true"))
+        False
+        """
+        if not isinstance(other, Flwr) or self.partitioner != other.partitioner:
+            return False
+        theirs = other.parameters()
+        return all(key in theirs and theirs[key] == value for key, value in self.parameters().items())
+
     def resolved(self) -> Self:
         """With the defaults of the parameters that were not given.
 
