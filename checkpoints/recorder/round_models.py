@@ -253,7 +253,9 @@ class ModelReader:
         adapters = about_adapters(layout.names)
         if adapters:
             self._tell("adapters", adapters)
-            self.known.refuse_other_alphas(self.place, models.named)
+            # the clients' first: that of a server may be a mean, which was rounded
+            trained = {client(k): model for k, model in models.clients.items()}
+            self.known.refuse_other_alphas(self.place, {**trained, **models.named})
         for what, model in models.named.items():
             if clause := difference(model, layout):
                 remedy = "all in one precision, as weight.float()"

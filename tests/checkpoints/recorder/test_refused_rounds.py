@@ -167,7 +167,7 @@ CASES = {
     ),
     "another alpha than was given": Case(
         lambda: {**rounds(partial(adapter, alpha=1))[2], "metrics": {"test_error": 7, "poison": 1}},
-        "but .*run@1: start says alpha by layer",
+        "but .*run@1: client 3 says alpha by layer",
         about=lambda: {"lora_alpha": 2.0},
         then=ADAPTERS,
     ),
