@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from ..checkpoints import FedscopeError, Model, Run, Weights, nearest
+from ..checkpoints import FedscopeError, Model, Round, Run, Weights, nearest
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.io.torch_state import own_torch_state
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
@@ -325,7 +325,7 @@ def is_labelled(models: Any) -> bool:
     if not isinstance(models, Mapping) or not models or not all(isinstance(key, str) for key in models):
         return False
     return all(
-        isinstance(value, str | Path | Run | Model | Weights)
+        isinstance(value, str | Path | Run | Round | Model | Weights)
         or callable(getattr(value, "state_dict", None))
         or (isinstance(value, Mapping) and bool(value) and all(map(is_tensor, value.values())))
         for value in models.values()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-
 import torch
 from torch import nn
 
 from ..checkpoints import Layout
+from .module_copy import copy_module
 
 
 def in_recorded_precision(module: nn.Module, recorded: Layout) -> nn.Module:
@@ -27,7 +26,7 @@ def in_recorded_precision(module: nn.Module, recorded: Layout) -> nn.Module:
     wanted = {entry.dtype for entry in recorded.parameters}
     own = {value.dtype for value in module.parameters() if value.is_floating_point()}
     if wanted == {"float64"} and own != {torch.float64}:
-        return deepcopy(module).double()
+        return copy_module(module).double()
     if wanted == {"float32"} and own == {torch.float64}:
-        return deepcopy(module).float()
+        return copy_module(module).float()
     return module

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,9 @@ from .samples import Samples
 from .standard_tasks import is_own
 from .tasks import Task
 from .uint8_images import Inputs
+
+#: of torch's sentences where tensors of several types meet
+_TYPES = re.compile(r"dtype|scalar type|Double|Float")
 
 #: samples on which a module must answer the same twice
 TRIED = 8
@@ -187,6 +191,12 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
                 f"{replica.device} has no memory left for {few} of {part.label}; --device cpu always can"
             ) from None
         shape = list(x.shape[1:])
+        if _TYPES.search(str(error)) and any(value.dtype == torch.float64 for value in replica.module.parameters()):
+            raise FedscopeError(
+                f"the module is in float64, as its weights are, and fails on {part.label} ({_reason(error)}): its "
+                "forward makes tensors of another type; give them that of its input, as torch.zeros(n, dtype=x.dtype), "
+                "or set torch.set_default_dtype(torch.float64) as when they were trained"
+            ) from error
         axes = f" (convolutions take [c, h, w], of these images {MOVED})" if has_channels_last(shape) else ""
         raise FedscopeError(
             f"the module fails on {len(x)} of {part.label}, each of shape {shape} ({_reason(error)}); give data that "

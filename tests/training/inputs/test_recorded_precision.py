@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
+from torch.nn.utils.parametrizations import weight_norm
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
@@ -62,3 +64,59 @@ def test_a_run_of_several_types_is_refused_with_the_first_that_differs(tmp_path:
         recorder.round(start=models[0], clients=models[1:], samples=[1, 2])
     with pytest.raises(FedscopeError, match=r"0\.weight has dtype float32, the other's float64$"):
         fedscope.subsets(tmp_path / "run", model=net())
+
+
+@pytest.mark.parametrize("kind", ["weight norm", "pruned"])
+def test_a_module_that_python_cannot_copy_is_taken_in_the_runs_precision(kind: str, tmp_path: Path) -> None:
+    """It ended in a traceback of torch's deepcopy."""
+
+    def made() -> nn.Module:
+        layer = nn.Linear(3, 2)
+        return weight_norm(layer) if kind == "weight norm" else prune.l1_unstructured(layer, "weight", 0.5)
+
+    torch.manual_seed(0)
+    models = [made().double() for _ in range(3)]
+    with fedscope.Recorder(tmp_path / "run", data=(X, Y)) as recorder:
+        recorder.round(start=models[0], clients=models[1:], samples=[1, 2])
+    path = str(tmp_path / "run")
+    given, same = made(), made().double()
+    given(torch.zeros(1, 3))
+    found, wanted = (table(fedscope.subsets(path, rounds=1, model=one)) for one in (given, same))
+    assert found == wanted
+
+
+class Recurrent(nn.Module):
+    """A network whose first state is in the default type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.head = nn.GRUCell(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cell(x, torch.zeros(len(x), 4)))
+
+
+def test_a_forward_that_makes_tensors_of_another_type_is_told_so(tmp_path: Path) -> None:
+    """It was told to give other data, which were right."""
+    models = [Recurrent().double() for _ in range(3)]
+    with fedscope.Recorder(tmp_path / "run", data=(X, Y)) as recorder:
+        recorder.round(start=models[0], clients=models[1:], samples=[1, 2])
+    with pytest.raises(
+        FedscopeError,
+        match=r"^the module is in float64, as its weights are, and fails on arrays test \(.*\): its forward makes tensors "
+        r"of another type; give them that of its input, as torch\.zeros\(n, dtype=x\.dtype\), or set "
+        r"torch\.set_default_dtype\(torch\.float64\) as when they were trained$",
+    ):
+        fedscope.subsets(tmp_path / "run", model=Recurrent())
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert fedscope.subsets(tmp_path / "run", model=Recurrent()).rounds
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_rounds_may_stand_in_a_dictionary_of_labels(tmp_path: Path) -> None:
+    path = recorded(tmp_path / "run", torch.float32)
+    run = fedscope.Run.open(path)
+    line = fedscope.line({"first": run.round(1), "last": run.round(2)}, points=3, model=net())
+    assert line.pairs == ("first - last",)
