@@ -103,8 +103,8 @@ def test_a_forward_that_makes_tensors_of_another_type_is_told_so(tmp_path: Path)
         recorder.round(start=models[0], clients=models[1:], samples=[1, 2])
     with pytest.raises(
         FedscopeError,
-        match=r"^the module is in float64, as its weights are, and fails on arrays test \(.*\): its forward makes tensors "
-        r"of another type; give them that of its input, as torch\.zeros\(n, dtype=x\.dtype\), or set "
+        match=r"^the module is in float64, as its weights are, and fails on arrays test \(.*\): its forward makes "
+        r"tensors of another type; give them that of its input, as torch\.zeros\(n, dtype=x\.dtype\), or set "
         r"torch\.set_default_dtype\(torch\.float64\) as when they were trained$",
     ):
         fedscope.subsets(tmp_path / "run", model=Recurrent())
