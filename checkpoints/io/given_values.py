@@ -67,7 +67,7 @@ def taken(name: str, value: Any, annotation: Any, default: Any = None, *, typed:
         # a dictionary's view counts by position; where a dictionary is taken, and of files, that says whose is whose
         of_files = "Path" in said and not _OF_RUNS.search(said)
         counted = "Mapping" not in said and not of_files
-        if isinstance(value, set | frozenset) and all(isinstance(one, str | PathLike) for one in value):
+        if counted and isinstance(value, set | frozenset) and all(isinstance(one, str | PathLike) for one in value):
             value = sorted(value, key=str)  # a set of texts has another order in each session
         if isinstance(value, Iterator) or (counted and isinstance(value, KeysView | ValuesView)):
             value = list(value)
