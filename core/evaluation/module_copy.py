@@ -113,10 +113,11 @@ def _unhook(module: nn.Module, copy: nn.Module) -> None:
     with it, as by a ``__deepcopy__`` of its own, keeps them."""
     theirs = {id(thing) for thing in (*module.modules(), *module.parameters())}
     for part in copy.modules():
-        if id(part) not in theirs:
-            part._backward_hooks = OrderedDict()
-            part._backward_pre_hooks = OrderedDict()
-            part._is_full_backward_hook = None
+        # past a __setattr__ of its class, which may refuse; new ones, as a __deepcopy__ may have kept the module's
+        own = vars(part)
+        hooked = [name for name in ("_backward_hooks", "_backward_pre_hooks") if own.get(name)]
+        if hooked and id(part) not in theirs:
+            own.update({name: OrderedDict() for name in hooked}, _is_full_backward_hook=None)
     for parameter in copy.parameters():
         if id(parameter) in theirs:
             continue
@@ -276,7 +277,8 @@ def _compute_anew(module: nn.Module) -> None:
             own = {name: value for name, value in vars(type(part)).items() if name not in _NOT_COPIED}
             computed: Any = part.parametrizations
             own |= {name: _without_cache(own[name], name) for name in computed if name in own}
-            part.__class__ = type(type(part).__name__, type(part).__bases__, own)
+            # past a __setattr__ of its class, which may refuse
+            object.__setattr__(part, "__class__", type(type(part).__name__, type(part).__bases__, own))
 
 
 # what a class has of its own; and what refuses to send a parametrized module to another process

@@ -69,7 +69,8 @@ class WatchedModule:
         self._module = module
         self._act: Callable[[int, Callable[..., Any], Any, Any], Any] | None = None
         for place, part in enumerate(module.modules()):
-            part.forward = self._watched(place, part.forward)
+            # past a __setattr__ of its class, which may refuse
+            object.__setattr__(part, "forward", self._watched(place, part.forward))
 
     def _watched(self, place: int, forward: Callable[..., Any]) -> Callable[..., Any]:
         def called(*given: Any, **named: Any) -> Any:

@@ -3,10 +3,11 @@ measured in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError, Layout, Model
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.wrappers import unwrap
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ ASKED = 4
 ROUNDING = 1e-4
 #: the same in half precision, of every output and relative to the largest: bfloat16 rounds by 4e-3
 HALF_ROUNDING = 2e-2
+#: how far outputs of one module that is asked twice may lie apart: less, as chance may have them lie closer together
+#: than those of another
+REPEATED = ROUNDING / 10
+#: models that the warning names
+NAMED = 3
 
 
 def refuse_other_functions(
@@ -36,8 +42,10 @@ def refuse_other_functions(
 
     What is measured is the architecture with a model's ``state_dict``. A module that computes something else with the
     same tensors (another activation, a temperature, a buffer that is not persistent) would be measured as what it is
-    not. A module that fails, or that is no module of the architecture's tensors, is not judged here. Only modules have
-    a function of their own: it takes two passes over four samples of each, and none of addresses and state dicts.
+    not. Of one that is as near as half precision rounds, a warning says how far off it is: a module may round within,
+    as quantised ones do. A module that fails, answers differently each time or overflows in half precision is not
+    judged here, nor one that is no module of the architecture's tensors. Only modules have a function of their own: it
+    takes two passes over four samples of each, and none of addresses and state dicts.
 
     Args:
         module: the architecture.
@@ -53,6 +61,7 @@ def refuse_other_functions(
     from ...evaluation.module_copy import refuse_borrowed
 
     replica: Replica | None = None
+    off: dict[str, float] = {}
     for model, own in zip(models, given, strict=True):
         if not isinstance(own, torch.nn.Module) or (own := unwrap(own)) is module:
             continue
@@ -67,16 +76,43 @@ def refuse_other_functions(
         except FedscopeError:
             raise
         except Exception:  # the evaluator says what is wrong
-            return
-        if outputs.shape == theirs.shape and _is_same_function(outputs, theirs, replica.module, copy, samples):
+            break
+        alike = outputs.shape == theirs.shape
+        if alike and _is_same_function(outputs, theirs, replica.module, copy, samples):
             continue
-        if not _nearly(outputs, replica.logits(replica.prepare(samples.x[:ASKED])).double()):
-            return  # the architecture answers differently each time: the evaluator says that
-        raise FedscopeError(
-            f"{model.address} answers otherwise than its tensors do in the architecture of {first}, so it would be "
-            "measured as another network than it is; give models of one class and one set of its arguments, keep what "
-            f"differs in a buffer (register_buffer), or ask one at a time{' and leave model= out' if named else ''}"
-        )
+        if not _equal(outputs, replica.logits(replica.prepare(samples.x[:ASKED])).double(), REPEATED):
+            break  # the architecture answers differently each time: the evaluator says that
+        again = _outputs(copy, samples)
+        if again is None or not _equal(theirs, again, REPEATED):
+            continue
+        if _overflows(replica.module, outputs) or _overflows(copy, theirs):
+            continue
+        if not alike or not _nearly(outputs, theirs):
+            raise FedscopeError(
+                f"{model.address} answers otherwise than its tensors do in the architecture of {first}, so it would be "
+                "measured as another network than it is; give models of one class and one set of its arguments, keep "
+                "what differs in a buffer (register_buffer), or ask one at a time"
+                f"{' and leave model= out' if named else ''}"
+            )
+        off[model.address] = _apart(outputs, theirs)
+    if off:
+        _warn_of(off, first)
+
+
+def _warn_of(off: Mapping[str, float], first: str) -> None:
+    """Warn of models that are as near to the architecture as half precision rounds.
+
+    Args:
+        off: how far each is off, by its name.
+    """
+    most = f"{100 * max(off.values()):.2g} %"
+    names, more = list(off)[:NAMED], len(off) - NAMED
+    if len(off) == 1:
+        said = f"{names[0]} answers {most} otherwise than its tensors do"
+    else:
+        listed = [*names, f"{more} more"] if more > 0 else names
+        said = f"{', '.join(listed[:-1])} and {listed[-1]} answer up to {most} otherwise than their tensors do"
+    warn_user(f"{said} in the architecture of {first}, which is what is measured")
 
 
 def _is_same_function(outputs: Tensor, theirs: Tensor, module: nn.Module, own: nn.Module, samples: Samples) -> bool:
@@ -109,11 +145,23 @@ def _nearly(outputs: Tensor, theirs: Tensor) -> bool:
     return torch.allclose(outputs, theirs, rtol=HALF_ROUNDING, atol=HALF_ROUNDING * scale, equal_nan=True)
 
 
-def _equal(outputs: Tensor, theirs: Tensor) -> bool:
-    """Check whether outputs, of which the same are finite, are the same but for :data:`ROUNDING`."""
+def _equal(outputs: Tensor, theirs: Tensor, within: float = ROUNDING) -> bool:
+    """Check whether outputs, of which the same are finite, are the same but for rounding."""
+    return outputs.shape == theirs.shape and _apart(outputs, theirs) <= within
+
+
+def _apart(outputs: Tensor, theirs: Tensor) -> float:
+    """Measure how far outputs lie apart, relative to the length of theirs; of those alone that are finite there."""
     there = theirs.isfinite()
-    apart = float((outputs[there] - theirs[there]).norm())
-    return apart <= ROUNDING * float(theirs[there].norm())
+    apart, length = (float(values[there].norm()) for values in (outputs - theirs, theirs))
+    if not length:
+        return float("inf") if apart else 0.0
+    return apart / length
+
+
+def _overflows(module: nn.Module, outputs: Tensor) -> bool:
+    """Check whether a module has outputs that half precision does not hold; it is measured in float32."""
+    return _has_halves(module) and not bool(outputs.isfinite().all())
 
 
 def _copy_of(own: nn.Module, layout: Layout) -> nn.Module | None:

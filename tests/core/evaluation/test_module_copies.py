@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +18,15 @@ from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, 
 from torch.optim.swa_utils import AveragedModel
 
 import fedscope
-from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.model_replica import Replica
 from fedscope.evaluation.module_copy import copy_module, refuse_borrowed
+from fedscope.evaluation.prefix_cache import WatchedModule
 from fedscope.evaluation.samples import Samples
 from fedscope.landscape.curvature.derivatives import Derivatives
+from fedscope.training.inputs.model_outputs import refuse_other_functions
 
 WIDTH, CLASSES = 16, 4
 
@@ -411,9 +414,8 @@ class OptimizedModule(nn.Module):
 
 
 @pytest.mark.parametrize("wrap", [lambda module: module, nn.DataParallel, AveragedModel, OptimizedModule])
-@pytest.mark.parametrize("temperature", [3.0, 1.001])
-def test_a_module_that_is_another_function_than_model_says_is_named(wrap: Any, temperature: float) -> None:
-    part = samples()
+def test_a_module_that_is_another_function_than_model_says_is_named(wrap: Any) -> None:
+    part, temperature = samples(), 3.0
     asked: dict[str, Any] = {"data": (part.x, part.y), "points": 3}
     torch.manual_seed(0)
     given = [wrap(Tempered(1)), wrap(Tempered(temperature))]
@@ -428,6 +430,152 @@ def test_a_module_that_is_another_function_than_model_says_is_named(wrap: Any, t
     states = [module.state_dict() for module in given]
     fedscope.line(states, model=Tempered(1), **asked)  # has no function of its own
     fedscope.sharpness(given[1], data=(part.x, part.y), hessian=False, draws=1)
+
+
+class Cast(Base):
+    """Computes in half precision by casts of its own, which are there in float64, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias = self.fc.weight.bfloat16(), self.fc.bias.bfloat16()
+        return functional.linear(x.flatten(1).bfloat16(), weight, bias).float()
+
+
+def read(modules: list[Any]) -> list[Model]:
+    """What a question reads of modules."""
+    found = []
+    for k, module in enumerate(modules, 1):
+        weights = Layout.of(module).flatten({name: value.numpy() for name, value in module.state_dict().items()})
+        found.append(Model((name := f"{type(module).__name__} {k}"), name, weights))
+    return found
+
+
+def warned_of(models: Any, **asked: Any) -> list[str]:
+    """What a line between models warns of."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FedscopeWarning)
+        fedscope.line(models, points=3, **asked)
+    return [str(one.message) for one in told]
+
+
+def test_a_module_that_is_off_by_what_half_precision_rounds_is_warned_of() -> None:
+    part, module = samples(), Cast()
+    for one, model in ((Tempered(1.001), Tempered(1)), (module, Base())):
+        found = warned_of([one, model], model=model, data=(part.x, part.y))
+        with torch.no_grad():
+            own, x = one(part.x[:4]), part.x[:4].flatten(1)
+            theirs = x @ one.fc.weight.T + one.fc.bias
+        off = f"{100 * float((own - theirs).norm() / own.norm()):.2g} %"
+        assert found == [
+            f"{type(one).__name__} 1 answers {off} otherwise than its tensors do in the architecture of "
+            f"{type(model).__name__}, which is what is measured"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (2, "Tempered 1 and Tempered 2"),
+        (3, "Tempered 1, Tempered 2 and Tempered 3"),
+        (5, "Tempered 1, Tempered 2, Tempered 3 and 2 more"),
+    ],
+)
+def test_several_modules_that_are_a_little_off_are_named_in_one_warning(count: int, named: str) -> None:
+    given = [Tempered(1 / (1 + k / 500)) for k in range(1, count + 1)]
+    with pytest.warns(FedscopeWarning) as told:
+        refuse_other_functions(Tempered(1), samples(), read(given), given, "Tempered")
+    off = f"{100 * (1 - 1 / (1 + count / 500)):.2g}"
+    assert [str(one.message) for one in told] == [
+        f"{named} answer up to {off} % otherwise than their tensors do in the architecture of Tempered, "
+        "which is what is measured"
+    ]
+
+
+class Noisy(Base):
+    """Draws a little, or counts its calls."""
+
+    def __init__(self, noise: float, count: float = 0.0) -> None:
+        super().__init__()
+        self.noise, self.count, self.calls = noise, count, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        answer = super().forward(x)
+        return answer + self.noise * torch.randn_like(answer) + self.count * self.calls
+
+
+@pytest.mark.parametrize("noise", [1e-4, 2e-4, 1e-3, 1e-2])
+def test_what_answers_differently_each_time_is_not_taken_for_another_network(noise: float) -> None:
+    part = samples()
+    torch.manual_seed(0)
+    for make in (lambda: Noisy(noise), lambda: Noisy(0, noise)):
+        given = [make(), make()]
+        for model in (make(), Base()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FedscopeWarning)
+                refuse_other_functions(model, part, read(given), given, "Noisy")
+    if noise == 1e-2:
+        with pytest.raises(FedscopeError) as refusal:
+            fedscope.line([Noisy(noise), Noisy(noise)], model=Noisy(noise), data=(part.x, part.y), points=3)
+        assert str(refusal.value) == (
+            "the module returns different outputs for the same input, so it has no loss surface; switch its randomness "
+            "off in evaluation mode (functional.dropout wants training=self.training)"
+        )
+
+
+def test_a_module_that_overflows_in_half_precision_is_measured_in_float32() -> None:
+    class Large(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            return functional.layer_norm(1e6 * super().forward(x), (CLASSES,))
+
+    part = samples()
+    asked: dict[str, Any] = {"data": (part.x, part.y), "points": 3}
+    given = [Large().half(), Large().half()]
+    assert not given[0](part.x[:4].half()).isfinite().all()
+    found = np.ravel(fedscope.line(given, model=Large(), **asked).loss)
+    for module in given:
+        assert np.isclose(found, float(torchs_loss(copy_module(module).float(), part)), rtol=2e-6).any()
+
+
+class Frozen(Base):
+    """Takes no attribute once it is made."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name != "training" and "fc" in self.__dict__.get("_modules", {}):
+            raise AttributeError(f"{name} is not to be set")
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_module_that_takes_no_attributes_is_measured(hooked: bool) -> None:
+    part, module, calls = samples(), Frozen(), []
+    if hooked:
+        vars(module)["_is_full_backward_hook"] = True
+        module._backward_hooks[0] = lambda *_: calls.append("after")
+        module._backward_pre_hooks[0] = lambda *_: calls.append("before")
+    found = fedscope.sharpness(module, data=(part.x, part.y), hessian=False, draws=1)
+    assert found.models[0].measure("loss").value == pytest.approx(float(torchs_loss(module, part)), rel=2e-6)
+    copy = copy_module(module, hooked=False)
+    copy(part.x.requires_grad_()).sum().backward()
+    assert calls == []
+    module(part.x).sum().backward()
+    assert calls == (["before", "after"] if hooked else [])
+
+
+def test_a_module_that_takes_no_attributes_is_watched() -> None:
+    part, module = samples(), Frozen()
+    watched = WatchedModule(copy_module(module))
+    assert torch.equal(watched.record(part.x, ())[0], module(part.x))
+
+
+def test_a_parametrized_module_that_takes_no_attributes_is_copied() -> None:
+    class FrozenLinear(nn.Linear):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "__class__" and parametrize.is_parametrized(self):
+                raise AttributeError(f"{name} is not to be set")
+            super().__setattr__(name, value)
+
+    module = parametrizations.orthogonal(FrozenLinear(3, 3))
+    assert torch.equal(copy_module(module).weight, module.weight)
 
 
 def test_modules_whose_kernels_round_otherwise_are_no_others() -> None:
