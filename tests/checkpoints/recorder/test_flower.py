@@ -789,7 +789,7 @@ def test_rounding_of_what_is_sent_decides_nothing(tmp_path: Path) -> None:
     undo."""
     halves = {n: a.astype(np.float16).astype(a.dtype) for n, a in model(0).items()}
     strategy = Sending(lambda t, k, given: arrays(halves))
-    apart = {n: a + (a - halves[n]) + np.asarray(1, a.dtype) for n, a in model(0).items()}
+    apart = {n: a + np.sign(a - halves[n]) for n, a in model(0).items()}
     play(fedscope.record(strategy, tmp_path / "run"), lambda t: [reply(n, apart, 10, k) for n, k in NODES.items()], 1)
     same(Run.open(tmp_path / "run").round(1).read("start").arrays(), halves)
 
