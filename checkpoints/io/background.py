@@ -45,12 +45,13 @@ class Background:
         if self._failed:
             self.wait()
             raise RuntimeError("a piece of work has failed; nothing more is done")
+        piece = _once(lambda: self._do(work))
         try:
-            self._pieces.append(self._thread.submit(self._do, work))
+            self._pieces.append(self._thread.submit(piece))
         except RuntimeError:
             if self._closed:
                 raise
-            self._do(work)  # as the program ends, no thread takes more
+            piece()  # no thread can be started, as when the program ends; a later one may find the piece in its queue
 
     def wait(self) -> None:
         """Until all is done; raises what a piece raised."""
@@ -91,3 +92,17 @@ class Background:
             self.wait()
         finally:
             self._thread.shutdown()
+
+
+def _once(work: Callable[[], None]) -> Callable[[], None]:
+    """Return what does a piece of work the first time that it is called, and nothing later."""
+    left = deque((work,))  # which also lets go of the work once it is done
+
+    def piece() -> None:
+        try:
+            first = left.pop()
+        except IndexError:
+            return
+        first()
+
+    return piece

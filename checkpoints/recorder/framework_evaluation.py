@@ -14,22 +14,27 @@ import numpy as np
 
 #: words of a metric's name that say on which split it was measured
 _TEST, _VALIDATION = frozenset(("test", "testing")), frozenset(("val", "valid", "validation"))
+#: words of a metric's name that say that clients measured it, or that it is a mean over them
+_BY_CLIENTS = frozenset(
+    ("federated", "distributed", "client", "clients", "local", "mean", "avg", "average", "aggregated")
+)
 #: words of a metric's name that say where or how it was measured, and not what
 _ABOUT = (
-    frozenset(
-        (
-            *("eval", "evaluate", "evaluation", "central", "centralized", "centralised", "server", "global"),
-            *("federated", "distributed", "client", "clients", "local", "mean", "avg", "average", "aggregated"),
-        )
-    )
+    frozenset(("eval", "evaluate", "evaluation", "central", "centralized", "centralised", "server", "global"))
+    | _BY_CLIENTS
     | _TEST
     | _VALIDATION
 )
 _LOSS, _ERROR, _ACCURACY = frozenset(("loss",)), frozenset(("error", "err")), frozenset(("accuracy", "acc"))
-#: further words of accuracies and errors, which are on the scale of those beside them
+#: further words of accuracies, which are on the scale of accuracies and errors beside them
 _KINDS = re.compile(r"top\d*|k|\d+|train|training|dev|best|balanced")
 #: rounding of a mean of shares, which may be above 1 by it
 _ROUNDING = 1e-6
+#: above which a number is in per cent. Shares that a program gets wrong, as those of a last batch that is smaller, are
+#: little above 1; per cents below it are accuracies of 1.5 % and less, and are followed by higher ones.
+_PER_CENT = 1.5
+#: ranks of a split, of numbers that clients measured, and of a loss that is given apart
+_SPLITS, _CLIENTS, _APART = 3, 3, -3
 
 
 class NoShareError(ValueError):
@@ -53,8 +58,9 @@ class Evaluation:
     Attributes:
         numbers: by column of ``metrics.csv``.
         shares: the columns that are right only if accuracies and errors are shares, which 0 does not tell.
-        ranks: by column on what it was measured: 0 test data, 1 nobody says it, 2 validation data.
-        choices: a clause for each column of which there were several numbers alike, and others.
+        ranks: by column on what it was measured: 0 test data, 1 nobody says it, 2 validation data; of the server's
+            evaluation 3 more where clients measured it, and 3 less for a loss that is given apart.
+        choices: a clause for each column of which there were several numbers.
     """
 
     numbers: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -65,7 +71,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class _Found:
-    """A number among metrics: its name, and what it is of; of accuracies the error that they leave."""
+    """A number among metrics: what it is called, and what it is of; of accuracies the error that they leave."""
 
     name: str
     what: str
@@ -82,14 +88,15 @@ def read_evaluation(metrics: Any, loss: Any = None) -> Evaluation:
     """Read ``test_loss`` and ``test_error`` from the metrics of the server's model; nothing where there are none.
 
     Names are taken by their words: ``loss`` and ``accuracy``, alone or with words like ``test``, ``eval`` and
-    ``centralized``; those of test data before others, and those of validation data last. An accuracy is 1 less the
+    ``centralized``; those of test data before others, and those of validation data last. Behind all of these are names
+    with words like ``client``, ``local`` and ``mean``, as they are not of the server's model. An accuracy is 1 less the
     error.
 
     Args:
-        loss: of the older interface, which gives it apart.
+        loss: of the older interface, which gives it apart; comes first.
 
     Raises:
-        NoShareError: an accuracy or an error below 0 or above 1, as one in per cent, or beside such a one.
+        NoShareError: an accuracy or an error below 0 or above 1, as one in per cent, or beside such an accuracy.
 
     >>> dict(read_evaluation({"eval_loss": 0.25, "accuracy": 0.75, "num-examples": 400}).numbers)
     {'test_loss': 0.25, 'test_error': 0.25}
@@ -97,13 +104,16 @@ def read_evaluation(metrics: Any, loss: Any = None) -> Evaluation:
     {'test_loss': 0.5}
     >>> dict(read_evaluation({"val_loss": 0.1, "test_loss": 2.0, "val_accuracy": 0.9, "test_accuracy": 0.5}).numbers)
     {'test_loss': 2.0, 'test_error': 0.5}
+    >>> dict(read_evaluation({"accuracy": 0.75, "local_test_accuracy": 0.5}).numbers)
+    {'test_error': 0.25}
     """
     given = metrics if isinstance(metrics, Mapping) else {}
-    apart = {} if loss is None else {"loss": loss}
-    found, choice = _choose([*_search(apart, "loss", _LOSS), *_search(given, "loss", _LOSS)], "test_loss")
+    apart = number_in(loss)
+    first = [] if apart is None else [_Found("the loss beside the metrics", "loss", _APART, 1, apart)]
+    found, choice = _choose([*first, *_search(given, "loss", _LOSS, of_server=True)], "test_loss")
     read = Evaluation() if found is None else _evaluation("test_loss", found, choice)
     try:
-        error, choice = _read_error(given, "test_error")
+        error, choice = _read_error(given, "test_error", of_server=True)
     except NoShareError as wrong:
         wrong.column, wrong.others = "test_error", read
         raise
@@ -128,7 +138,7 @@ def read_client_evaluations(replies: Iterable[Mapping[str, Any]], aggregated: An
     """
     mean, std = "client_test_error_mean", "client_test_error_std"
     try:
-        read = [_read_error(metrics, mean) for metrics in replies]
+        read = _read_errors(replies, mean)
         errors = [error for error, _ in read if error is not None and not math.isnan(error.value)]
         if not errors:
             error, choice = _read_error(aggregated if isinstance(aggregated, Mapping) else {}, mean)
@@ -206,57 +216,79 @@ def _evaluation(column: str, found: _Found, choice: str) -> Evaluation:
     return Evaluation({column: found.value}, shares, {column: found.rank}, (choice,) if choice else ())
 
 
-def _read_error(metrics: Mapping[str, Any], column: str) -> tuple[_Found | None, str]:
+def _read_errors(replies: Iterable[Mapping[str, Any]], column: str) -> list[tuple[_Found | None, str]]:
+    """Read the error of each reply; where several are no shares, one in per cent is raised."""
+    read, wrong = [], []
+    for metrics in replies:
+        try:
+            read.append(_read_error(metrics, column))
+        except NoShareError as error:
+            wrong.append(error)
+    if wrong:
+        raise next((error for error in wrong if error.percent), wrong[0])
+    return read
+
+
+def _read_error(metrics: Mapping[str, Any], column: str, *, of_server: bool = False) -> tuple[_Found | None, str]:
     """Read an error, or what an accuracy leaves; None where there is neither, and a clause where there are several."""
     found, choice = _choose(
-        [*_search(metrics, "error", _ERROR), *_search(metrics, "accuracy", _ACCURACY)],
+        [
+            *_search(metrics, "error", _ERROR, of_server=of_server),
+            *_search(metrics, "accuracy", _ACCURACY, of_server=of_server),
+        ],
         column,
     )
     if found is None or math.isnan(found.given):
         return found, choice
-    beside = next(
-        ((name, value) for name, value in _scales(metrics) if value > 1 + _ROUNDING and name != found.name), None
-    )
+    own = _is_percent(found.given)
+    # an error beside may be of any scale, as a mean deviation is
+    beside = next(((name, value) for name, value in _accuracies(metrics) if not own and _is_percent(value)), None)
     if -_ROUNDING <= found.given <= 1 + _ROUNDING and beside is None:
         return replace(found, given=min(max(found.given, 0.0), 1.0)), choice
-    percent = found.given > 1 or beside is not None
-    by = "" if beside is None or found.given > 1 + _ROUNDING else f" beside {beside[0]} = {beside[1]:g}"
+    by = "" if beside is None else f" beside {beside[0]} = {beside[1]:g}"
+    percent = own or beside is not None
     raise NoShareError(
-        f"{found.what} = {found.given:g}{by}, which is no share from 0 to 1, so no error is recorded of it",
+        f"{found.what} = {found.given:g}{by}, which is no share from 0 to 1, so no error is recorded of it"
+        f"{' or of later rounds' if percent else ''}",
         percent=percent,
     )
 
 
-def _search(metrics: Mapping[str, Any], what: str, wanted: frozenset[str]) -> list[_Found]:
+def _is_percent(value: float) -> bool:
+    return _PER_CENT < value < math.inf
+
+
+def _search(metrics: Mapping[str, Any], what: str, wanted: frozenset[str], *, of_server: bool) -> list[_Found]:
     """Find the numbers whose names have a wanted word, and else none but those that say where they were measured."""
     found = []
     for name, value in metrics.items():
         words, number = _words(name), number_in(value)
         if words & wanted and words - wanted <= _ABOUT and number is not None:
             rank = 0 if words & _TEST else 2 if words & _VALIDATION else 1
-            found.append(_Found(str(name), what, rank, len(words), number))
+            rank += _CLIENTS if of_server and words & _BY_CLIENTS else 0
+            found.append(_Found(repr(str(name)), what, rank, len(words), number))
     return found
 
 
 def _choose(found: list[_Found], column: str) -> tuple[_Found | None, str]:
-    """Take that of test data with the fewest words; a clause where another one of the same data has another value."""
+    """Take that of the lowest rank with the fewest words; a clause where another one has another value, but for those
+    of validation data, which say by their names that they may."""
     if not found:
         return None, ""
-    alike = [one for one in found if one.rank == min(other.rank for other in found)]
-    best = min(alike, key=lambda one: (one.what == "accuracy", one.words))
+    best = min(found, key=lambda one: (one.rank, one.what == "accuracy", one.words))
+    alike = [one for one in found if (one.rank % _SPLITS == 2) == (best.rank % _SPLITS == 2)]
     other = next((one for one in alike if _differ(best.value, one.value)), None)
-    is_percent = best.what != "loss" and other is not None and max(best.given, other.given) > 1 + _ROUNDING
-    if other is None or is_percent:
+    if other is None:
         return best, ""
-    return best, f"{column} is taken from {best.name!r}, and {other.name!r} beside it says otherwise"
+    return best, f"{column} is taken from {best.name}, and {other.name} beside it says otherwise"
 
 
-def _scales(metrics: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
-    """Yield the accuracies and errors among metrics, of whatever kind and split."""
+def _accuracies(metrics: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+    """Yield the accuracies among metrics, of whatever kind and split."""
     for name, value in metrics.items():
         words, number = _words(name), number_in(value)
-        rest = words - _ACCURACY - _ERROR - _ABOUT
-        if len(rest) < len(words - _ABOUT) and all(map(_KINDS.fullmatch, rest)) and number is not None:
+        rest = words - _ACCURACY - _ABOUT
+        if words & _ACCURACY and all(map(_KINDS.fullmatch, rest)) and number is not None:
             yield str(name), number
 
 

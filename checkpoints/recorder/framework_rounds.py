@@ -122,8 +122,8 @@ class FrameworkRounds:
 
     #: attributes that say clients' numbers, of which a round that is not recorded leaves nothing
     _numbering: ClassVar[tuple[str, ...]] = ()
-    #: what closes a run by itself, and what records again
-    _closes, _records = "recorder.close()", "Recorder"
+    #: what records again
+    _records = "Recorder"
 
     def __init__(self, recorder: Recorder, framework: str) -> None:
         self.recorder, self.framework = recorder, framework
@@ -136,6 +136,7 @@ class FrameworkRounds:
         #: by column, the rounds of the run whose numbers are right only if they are shares
         self._as_shares: dict[str, list[int]] = {}
         self._percent: set[str] = set()  # columns that are known to be given on another scale
+        self._closed_by = "recorder.close()"
         recorder.waiting = self.settle
 
     def give_back(self) -> None:
@@ -145,6 +146,12 @@ class FrameworkRounds:
     def close(self) -> None:
         """Write what is waiting."""
         self.guarded("its last rounds may be missing", self.recorder.close)
+
+    def closed_by(self, call: str) -> None:
+        """Write what is waiting, as a call of the framework's ends the run."""
+        if not self.recorder.is_closed:
+            self._closed_by = call
+        self.close()
 
     def learn_types(self, model: Tensors) -> None:
         """Take the dtypes of the first client's arrays as those of the run, once its round is recorded."""
@@ -184,7 +191,7 @@ class FrameworkRounds:
         """Check whether the run is closed, so that no more rounds are recorded; says so once."""
         if self.recorder.is_closed:
             self.tell(
-                f"{self.recorder.path}: the run is closed, which {self._closes} does, so no further round "
+                f"{self.recorder.path}: the run is closed, which {self._closed_by} does, so no further round "
                 f"of {self.framework} is recorded; before the next one call {self._records} again, with resume=True "
                 "to go on with this run, or with another path"
             )

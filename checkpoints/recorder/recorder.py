@@ -46,7 +46,7 @@ from .inputs import named_base, named_method, refuse_changed
 from .own_starts import distances_of, refuse_without_starts
 from .resumed_rounds import lost_between
 from .retention import ClientRetention
-from .round_cohort import Cohort, cohort_of, drift_of, tell_diverged, weighs_by_numbers
+from .round_cohort import Cohort, cohort_of, drift_of, tell_diverged, tell_unsketched, weighs_by_numbers
 from .round_metrics import read_metrics, warn_of_columns, warn_of_numbers
 from .round_models import GivenModels, ModelReader, RoundModels
 from .stored_data import coerce_data, is_own_code
@@ -256,7 +256,8 @@ class Recorder:
                 these without a client; a client that ``partition`` does not name; in the first round a list of fewer
                 clients than have rows there, which does not say who took part; one of them as a list, where clients
                 came as others than 0, 1, 2, ..., or as a set, which has no order; rows of ``mixing`` that do not sum
-                to 1; no ``start``, of whose updates sketches are asked for; the recorder is closed.
+                to 1; in the first round no ``start``, of whose updates sketches are asked for (later that is a
+                warning); the recorder is closed.
         """
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
@@ -269,6 +270,8 @@ class Recorder:
         if clause := unread_numbers(replies, place, counted=counted, weighed=weighed):
             known.tell("replies", f"{place}: {clause}")
         is_loop = self.waiting is None
+        # a loop that has trained for hours is told of it, and goes on
+        refuses = is_loop and (known.next == 1 or known.resumed is not None)
         models, layout = ModelReader(known, place, self._module, self._layout, is_loop).read(
             GivenModels(clients, start, global_, starts)
         )
@@ -280,7 +283,9 @@ class Recorder:
         if resumed is not None and models.start is not None and (clause := lost_between(resumed, models.start)):
             known.tell("resumed", f"{place}: {clause}")
         own = cohort.own
-        sketches = self._keeping.sketches(layout, models.single, cohort.models, place, own_starts=own is not None)
+        sketches = None
+        if refuses or not tell_unsketched(known, models, self._keeping, place):
+            sketches = self._keeping.sketches(layout, models.single, cohort.models, place, own_starts=own is not None)
         tell_diverged(known, cohort, place)
         step = self._look(known, models, cohort, layout, place)
         paired = not isinstance(clients, Mapping) and not counted

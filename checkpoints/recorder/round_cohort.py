@@ -16,6 +16,7 @@ from .client_numbers import by_client, column_of, read_samples, read_weights
 from .coerce_models import ModelTensors, numbers_of
 from .identify_server import Rule, ServerIdentifier, ServerStep
 from .own_starts import OwnStarts, read_mixing, read_staleness
+from .retention import ClientRetention
 from .round_models import RoundModels, first_not_finite
 
 
@@ -80,6 +81,14 @@ def tell_diverged(known: AcceptedRounds, cohort: Cohort, place: str) -> None:
             if diverged := first_not_finite(model):
                 sentence = f"{place}: {who} {k} has diverged ({diverged} is not finite); it is recorded as is"
                 known.tell(f"{kind} {k}", sentence)
+
+
+def tell_unsketched(known: AcceptedRounds, models: RoundModels, keeping: ClientRetention, place: str) -> bool:
+    """Check whether there is no start, so that no updates are sketched, and tell where they should be."""
+    if keeping.sketch and models.start is None:
+        which = "start=" if models.starts is None else "one start for all clients"
+        known.tell("sketch", f"{place}: no sketches are kept without {which}, which updates are made of")
+    return models.start is None
 
 
 def drift_of(

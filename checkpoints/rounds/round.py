@@ -216,7 +216,8 @@ class Round:
             FedscopeError: there are none.
         """
         if not self.has_sketch:
-            raise FedscopeError(f"{self.label}: round {self.number} has no sketches (record.sketch was 0)")
+            why = "its clients had no one start" if self.own_starts else "record.sketch was 0"
+            raise FedscopeError(f"{self.label}: round {self.number} has no sketches ({why})")
         with self.open() as file:
             return read_sketch(file, len(self.client_ids))
 

@@ -25,7 +25,7 @@ class HandlerWatch(NamedRounds):
     given: whom the handler did not let in is not in its mean.
     """
 
-    _closes, _records = "if_stop", "fedscope.record_blazefl"
+    _records = "fedscope.record_blazefl"
 
     def __init__(self, handler: Any, recorder: Recorder) -> None:
         super().__init__(recorder, "BlazeFL")
@@ -88,6 +88,8 @@ class HandlerWatch(NamedRounds):
 
         def load(payload: Any, *given: Any, **named: Any) -> Any:
             before, open_ = self._count, self._open
+            if open_:  # else it answers a round before
+                self.is_over()
             self._late.discard(id(payload))  # a number of one that is gone
             (self._loaded if open_ else self._late).add(id(payload))
             ended = own(payload, *given, **named)
@@ -133,7 +135,7 @@ class HandlerWatch(NamedRounds):
         def if_stop(*given: Any, **named: Any) -> Any:
             stops = own(*given, **named)
             if stops:
-                self.close()
+                self.closed_by("if_stop")
             return stops
 
         return if_stop
@@ -173,7 +175,7 @@ class HandlerWatch(NamedRounds):
             self.guarded("what clients were sent is not known", lambda: self._compare(package))
 
     def _begin(self, package: Any) -> None:
-        if self.is_over():
+        if self.recorder.is_closed:  # a package after the last round, as for a last test, begins none
             return
         state = self._state()
         sent = model_in(package, state)
@@ -203,7 +205,7 @@ class HandlerWatch(NamedRounds):
             raise FedscopeError(
                 f"global_update is given a {type(buffer).__name__}, which may be read but once; give a list"
             )
-        if self._sent is None:  # which was told
+        if self.is_over() or self._sent is None:  # which was told
             return
         self.begin(self._sent)
         state = self._state()

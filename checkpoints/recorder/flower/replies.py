@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from ...io.errors import FedscopeError
 from ...models.weights import BFLOAT16
@@ -106,12 +107,12 @@ def of_results(results: Sequence[tuple[Any, Any]]) -> list[Reply]:
 
 
 def sent_in(messages: Any, model_key: str) -> list[tuple[Any, Any]]:
-    """Return the node and the ``ArrayRecord`` of each message that is to be sent with a model."""
+    """Return the node and the ``ArrayRecord`` of each message that is to be sent; None where it is not clear which."""
     found = []
     for message in messages:
-        records = getattr(getattr(message, "content", None), "array_records", None) or {}
-        model = next(iter(records.values())) if len(records) == 1 else records.get(model_key)
-        if model is not None:
+        records = getattr(getattr(message, "content", None), "array_records", None)
+        if records is not None:
+            model = next(iter(records.values())) if len(records) == 1 else records.get(model_key)
             found.append((message.metadata.dst_node_id, model))
     return found
 
@@ -123,10 +124,29 @@ def sent_to(pairs: Any) -> list[tuple[Any, Any]]:
 
 
 def bytes_of(model: Any) -> Any:
-    """Return what tells a model that is to be sent from another; where two have the same bytes, comparing is quick."""
+    """Return what tells a model that is to be sent from others, whose bytes are not read where they are the same."""
     if hasattr(model, "tensors"):
-        return list(model.tensors)
-    return {name: (array.stype, array.dtype, array.data) for name, array in model.items()}
+        return tuple(model.tensors)
+    return tuple((name, array.stype, array.dtype, array.data) for name, array in sorted(model.items()))
+
+
+def values_of(model: Arrays) -> Any:
+    """Return what tells models of other values apart, whatever their dtypes and the order of their numbers."""
+    return tuple(
+        (name, array.shape, xxh3_128_digest(np.ascontiguousarray(array, np.float64).data))
+        for name, array in sorted(model.items())
+    )
+
+
+def distance_of(one: Arrays, other: Arrays) -> float:
+    """Return the squared distance of two models in the arrays that training moves, those of whole numbers apart."""
+    square = 0.0
+    for name, array in one.items():
+        if array.dtype.kind not in "iub" and name in other and other[name].shape == array.shape:
+            with np.errstate(invalid="ignore", over="ignore"):  # of models that diverged
+                moved = array.astype(np.float64) - other[name].astype(np.float64)
+                square += float(np.sum(moved**2))
+    return square
 
 
 def arrays_of(record: Any) -> Arrays:

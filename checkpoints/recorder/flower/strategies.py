@@ -15,7 +15,7 @@ from .watch import SAMPLES, Watch
 class MessageWatch(Watch):
     """A strategy of ``flwr.serverapp.strategy``."""
 
-    _closes = "strategy.start"
+    _configures = "configure_train"
     _by_clients = _by_server = _started = False
 
     def attach(self) -> None:
@@ -46,7 +46,7 @@ class MessageWatch(Watch):
                 return start(*given, **named)  # type: ignore[misc]
             finally:
                 self._started = False
-                self.close()
+                self.closed_by("strategy.start")
 
         self.replace(configure_train=configure_train, aggregate_train=aggregate_train)
         if callable(start):
@@ -114,6 +114,7 @@ class MessageWatch(Watch):
 class ResultWatch(Watch):
     """A strategy of ``flwr.server.strategy``, the older interface."""
 
+    _configures = "configure_fit"
     #: what of a round's evaluation may still come
     _calls: frozenset[str] = frozenset()
     _lacking: frozenset[str] = frozenset()

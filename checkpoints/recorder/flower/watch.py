@@ -9,7 +9,7 @@ from ...io.errors import FedscopeError
 from ..framework_evaluation import number_in
 from ..framework_rounds import FrameworkRounds, WatchedCalls
 from ..recorder import Recorder
-from .replies import Arrays, Reply, bytes_of
+from .replies import Arrays, Reply, bytes_of, distance_of, values_of
 
 T = TypeVar("T")
 #: under which name replies say how many samples they are of
@@ -21,6 +21,9 @@ _WAYS = {
     _BY_REPLY: "in the order in which they replied",
     "": "in a way that run.json does not say",
 }
+#: how much larger the squared distance to what is sent has to be, so that rounding, as to half precision, decides
+#: nothing
+_FURTHER = 1.1
 
 
 class Watch(FrameworkRounds):
@@ -35,6 +38,8 @@ class Watch(FrameworkRounds):
 
     _numbering = ("_nodes", "_by_partition")
     _records = "fedscope.record"
+    #: which call of the strategy is given the model that a round begins with
+    _configures = ""
 
     def __init__(self, strategy: Any, recorder: Recorder, named: bool) -> None:
         super().__init__(recorder, "Flower")
@@ -88,24 +93,38 @@ class Watch(FrameworkRounds):
             self.guarded("what clients were sent is not known", lambda: self._compare(server_round, find(), read))
 
     def _compare(self, server_round: int, sent: list[tuple[Any, Any]], read: Callable[[Any], Arrays]) -> None:
-        known, models = [self._begun], [self._start]
-        places: dict[int, int] = {}  # by id: most clients are sent one and the same object
+        assert self._start is not None
+        by_id: dict[int, Arrays] = {}  # most clients are sent one and the same object
+        seen: dict[Any, Arrays] = {}  # by their bytes and by their values
         for _, model in sent:
-            if id(model) not in places:
-                own = bytes_of(model)
-                place = next((i for i, other in enumerate(known) if other == own), len(known))
-                if place == len(known):
-                    known.append(own)
-                    models.append(read(model))
-                places[id(model)] = place
-        if not set(places.values()) <= {0}:
-            self._starts = {node: models[places[id(model)]] for node, model in sent}  # type: ignore[misc]
-        if len(set(places.values())) > 1:
-            self.tell(
-                f"{self.recorder.path}: clients are sent several models in round {server_round} of Flower, so the run "
-                "has what each started from, as starts, and no one start; questions about one start leave such rounds "
-                "out"
-            )
+            if id(model) not in by_id:
+                by_id[id(model)] = self._model_in(server_round, model, seen, read)
+        if any(own is not self._start for own in by_id.values()):
+            self._starts = {node: by_id[id(model)] for node, model in sent}
+
+    def _model_in(
+        self, server_round: int, model: Any, seen: dict[Any, Arrays], read: Callable[[Any], Arrays]
+    ) -> Arrays:
+        """Read the model that a client is sent: the very one that the round begins with, where it is the same, and
+        where the message holds something else, as control variates beside the model, a part of it, or none."""
+        assert self._start is not None
+        own = () if model is None else bytes_of(model)
+        if own == self._begun:
+            return self._start
+        if own not in seen:
+            found = {} if model is None else read(model)
+            if not seen:
+                seen[values_of(self._start)] = self._start
+            if _shapes(found) == _shapes(self._start):
+                found = seen.setdefault(values_of(found), found)
+            else:
+                found = self._start
+                self.tell(
+                    f"{self.recorder.path}: clients are sent something else than a model of the round's names and "
+                    f"shapes in round {server_round} of Flower, so start is the model given to {self._configures}"
+                )
+            seen[own] = found
+        return seen[own]
 
     def replied(self, server_round: int, read: Callable[[], list[Reply]]) -> list[Reply] | None:
         """Read the clients' replies; to be called before they are aggregated, since some strategies empty the
@@ -118,7 +137,7 @@ class Watch(FrameworkRounds):
         """Hold a round, given the strategy's arrays and metrics, until its evaluation is there."""
         self.settle()
         if replies is not None:
-            self.hold(server_round, lambda: self._round(replies, made, read))
+            self.hold(server_round, lambda: self._round(server_round, replies, made, read))
         self._start, self._starts, self._begun = None, {}, None
         if not self.evaluates:
             self.settle()
@@ -128,7 +147,9 @@ class Watch(FrameworkRounds):
         """Whether an evaluation of the round may come."""
         raise NotImplementedError
 
-    def _round(self, replies: Sequence[Reply], made: Any, read: Callable[[Any], Arrays]) -> dict[str, Any]:
+    def _round(
+        self, server_round: int, replies: Sequence[Reply], made: Any, read: Callable[[Any], Arrays]
+    ) -> dict[str, Any]:
         """A round as the recorder takes it."""
         arrays, metrics = made
         if self._start is None:
@@ -142,7 +163,7 @@ class Watch(FrameworkRounds):
         self._tell_unnamed(replies[0].model)
         loss = number_in((metrics or {}).get("train_loss"))
         return {
-            **self._sent(ids, replies),
+            **self._sent(server_round, ids, replies),
             "clients": {k: self._given(reply.model) for k, reply in zip(ids, replies, strict=True)},
             # a strategy that gives nothing leaves the model as it was
             "global_": self._given(self._start if arrays is None else read(arrays)),
@@ -150,17 +171,44 @@ class Watch(FrameworkRounds):
             **self._weights(ids, replies),
         }
 
-    def _sent(self, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:
+    def _sent(self, server_round: int, ids: Sequence[int], replies: Sequence[Reply]) -> dict[str, Any]:
         """Give the model that clients started from, or one each, as the recorder takes it."""
         assert self._start is not None
-        if not self._starts:
-            return {"start": self._given(self._start)}
-        if unknown := [reply.node for reply in replies if reply.node not in self._starts]:
-            raise FedscopeError(f"it is not known which model node {unknown[0]} was sent")
-        own = [self._starts[reply.node] for reply in replies]
+        own = [self._starts.get(reply.node, self._start) for reply in replies]
+        if self._starts and (unknown := [reply.node for reply in replies if reply.node not in self._starts]):
+            self.tell(
+                f"{self.recorder.path}: it is not known which model node {unknown[0]} was sent in round {server_round} "
+                f"of Flower, so its start is the model given to {self._configures}"
+            )
+        if self._are_further(own, replies):
+            self.tell(
+                f"{self.recorder.path}: clients' models in round {server_round} of Flower are further from what they "
+                f"were sent than from the model given to {self._configures}, as where messages hold differences of "
+                "models, so start is the model given"
+            )
+            own = [self._start]
         if len(set(map(id, own))) == 1:
             return {"start": self._given(own[0])}
+        self.tell(
+            f"{self.recorder.path}: clients are sent several models in round {server_round} of Flower, so the run "
+            "has what each started from, as starts, and no one start; questions about one start leave such rounds "
+            "out"
+        )
         return {"starts": {k: self._given(model) for k, model in zip(ids, own, strict=True)}}
+
+    def _are_further(self, own: Sequence[Arrays], replies: Sequence[Reply]) -> bool:
+        """Check whether clients' models are further from what they were sent than from what the round begins with.
+
+        A client's training moves its model a little from where it started. A message with the names and shapes of a
+        model may hold another thing: the difference to the model of the round before, which clients add to theirs, or
+        codes. So what was sent counts as the start unless the mean squared distance of the clients' models to it is
+        larger than that to the model that the strategy was given.
+        """
+        assert self._start is not None
+        moved = [(one, reply.model) for one, reply in zip(own, replies, strict=True) if one is not self._start]
+        to_sent = sum(distance_of(model, one) for one, model in moved)
+        to_given = sum(distance_of(model, self._start) for _, model in moved)
+        return to_sent > _FURTHER * to_given
 
     def _tell_unnamed(self, model: Arrays) -> None:
         """Tell of arrays without names that nothing gives one."""
@@ -231,6 +279,10 @@ class Watch(FrameworkRounds):
     def weight_key(self) -> str:
         """Under which name replies say what their models weigh."""
         return SAMPLES
+
+
+def _shapes(model: Arrays) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in model.items()}
 
 
 def _remedy(replies: Sequence[Reply]) -> str:

@@ -31,7 +31,7 @@ class AlgorithmWatch(NamedRounds):
         clients: the users' names in the order of their numbers.
     """
 
-    _closes, _records = "algorithm.run", "fedscope.record_pfl"
+    _records = "fedscope.record_pfl"
 
     def __init__(self, algorithm: Any, recorder: Recorder, clients: Collection[str] | None) -> None:
         super().__init__(recorder, "pfl", clients)
@@ -72,7 +72,7 @@ class AlgorithmWatch(NamedRounds):
             finally:
                 for one in others:
                     one.restore()
-                self.close()
+                self.closed_by("algorithm.run")
 
         self._algorithm.replace(
             train_one_user=train_one_user,

@@ -116,6 +116,24 @@ def test_what_is_done_is_not_kept_in_memory() -> None:
         assert there() is None
 
 
+def test_a_piece_for_which_no_thread_starts_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stayed in the queue, and the thread that could be started for the next piece did it again."""
+    own, refused, done = threading.Thread.start, [1, 2], []
+
+    def start(thread: threading.Thread) -> None:
+        if refused:
+            refused.pop()
+            raise RuntimeError("can't start new thread")
+        own(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with Background() as background:
+        for k in range(5):
+            background.add(lambda k=k: done.append((k, threading.get_ident())))
+    assert [k for k, _ in done] == [*range(5)]
+    assert [who == threading.get_ident() for _, who in done] == [True, True, False, False, False]
+
+
 def test_a_queue_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match=r"limit 0 is not a number of pieces; give 1 or more"):
         Background(0)

@@ -321,7 +321,7 @@ def test_an_accuracy_in_per_cent_is_told(tmp_path: Path) -> None:
     (sentence,) = recorded(tmp_path / "run", handler)
     assert sentence == (
         f"{tmp_path}/run: BlazeFL's evaluation gives accuracy = 75, which is no share from 0 to 1, so no error is "
-        "recorded of it; give a share"
+        "recorded of it or of later rounds; give a share"
     )
     assert Run.open(tmp_path / "run").metrics()["test_loss"].tolist() == [1.5]
 
@@ -330,6 +330,8 @@ def test_rounds_behind_the_end_of_the_training_are_told(tmp_path: Path) -> None:
     """The first of them was lost without a word."""
     handler = Handler([(0, 1), (0, 1)])
     assert recorded(tmp_path / "run", handler) == []
+    # a package with the last model, as for a last test, is no round
+    assert told(handler.downlink_package) == []
 
     def one_more() -> None:
         handler.cohorts = [*handler.cohorts, (0, 1)]
@@ -343,6 +345,13 @@ def test_rounds_behind_the_end_of_the_training_are_told(tmp_path: Path) -> None:
     ]
     assert told(one_more) == []
     assert Run.open(tmp_path / "run").rounds == (1, 2)
+    handler = Handler([])
+    fedscope.record_blazefl(handler, tmp_path / "by-hand").recorder.close()
+    assert told(one_more) == [
+        f"{tmp_path}/by-hand: the run is closed, which recorder.close() does, so no further round of BlazeFL is "
+        "recorded; before the next one call fedscope.record_blazefl again, with resume=True to go on with this run, or "
+        "with another path"
+    ]
 
 
 @pytest.mark.parametrize("layers", [(5_000,) * 8, (40_000,)])

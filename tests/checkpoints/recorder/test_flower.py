@@ -620,13 +620,14 @@ def test_a_model_by_its_name_gives_arrays_no_names(tmp_path: Path) -> None:
 class Sending(Emptying):
     """Sends models of its own in place of what it is given."""
 
-    def __init__(self, sent: Callable[[int, int, ArrayRecord], ArrayRecord]) -> None:
+    def __init__(self, sent: Callable[[int, int, ArrayRecord], ArrayRecord | None]) -> None:
         super().__init__()
         self.sent = sent
 
     def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
         for node, k in NODES.items():
-            message = Message(0, Content(arrays=self.sent(server_round, k, arrays)))
+            sent = self.sent(server_round, k, arrays)
+            message = Message(0, Content() if sent is None else Content(arrays=sent))
             message.metadata.dst_node_id = node
             yield message
 
@@ -637,13 +638,23 @@ class Sending(Emptying):
         return initial_arrays
 
 
+def moved(from_: Arrays, k: int = 1) -> Arrays:
+    """A model after a little training."""
+    return {n: a + np.asarray(0.01 * k, a.dtype) if a.dtype.kind == "f" else a for n, a in from_.items()}
+
+
+def near(seed: Callable[[int, int], int]) -> Callable[[int], list[Message]]:
+    """Replies that lie near models, whose seeds are by round and client."""
+    return lambda t: [reply(n, moved(model(seed(t, k)), k + 1), 10, k) for n, k in NODES.items()]
+
+
 @pytest.mark.usefixtures("quiet")
 def test_what_all_clients_are_sent_is_the_start_whatever_the_strategy_was_given(tmp_path: Path) -> None:
     pruned = {1: arrays(model(50)), 2: arrays(model(51))}
     for name, copies in (("one", False), ("copies", True)):
         strategy = Sending(lambda t, k, given: ArrayRecord(pruned[t]) if copies else pruned[t])  # noqa: B023
         strategy.gives_nothing_in = (2,)
-        play(fedscope.record(strategy, tmp_path / name), cohort, 2)
+        play(fedscope.record(strategy, tmp_path / name), near(lambda t, k: 49 + t), 2)
         run = Run.open(tmp_path / name)
         same(run.round(1).read("start").arrays(), model(50))
         same(run.round(2).read("start").arrays(), model(51))
@@ -656,7 +667,8 @@ def test_what_all_clients_are_sent_is_the_start_whatever_the_strategy_was_given(
 def test_several_models_that_are_sent_are_the_starts_of_their_clients(tmp_path: Path) -> None:
     """All clients of a clustered strategy had the model as start that it was given."""
     strategy = Sending(lambda t, k, given: arrays(model(60 + k % 2)) if t > 1 else given)
-    assert told(lambda: play(fedscope.record(strategy, tmp_path / "run"), cohort)) == [
+    replies = near(lambda t, k: 60 + k % 2 if t > 1 else 0)
+    assert told(lambda: play(fedscope.record(strategy, tmp_path / "run"), replies)) == [
         f"{tmp_path}/run: clients are sent several models in round 2 of Flower, so the run has what each started "
         "from, as starts, and no one start; questions about one start leave such rounds out"
     ]
@@ -679,7 +691,8 @@ def test_the_older_interface_sends_models_too(tmp_path: Path) -> None:
 
     def play_round(t: int) -> None:
         strategy.configure_fit(t, parameters(list(model(t).values())), None)
-        strategy.aggregate_fit(t, [result(k, list(model(10 * t + k).values()), partition=k) for k in range(3)], [])
+        own = [moved(model(61 if t == 1 or k % 2 else t)) for k in range(3)]
+        strategy.aggregate_fit(t, [result(k, list(one.values()), partition=k) for k, one in enumerate(own)], [])
 
     assert told(lambda: play_round(1)) == []
     assert [one.split(", so")[0] for one in told(lambda: play_round(2))] == [
@@ -689,6 +702,148 @@ def test_the_older_interface_sends_models_too(tmp_path: Path) -> None:
     run = Run.open(tmp_path / "run")
     same(run.round(1).read("start").arrays(), model(61))
     assert "start" not in run.round(2).models
+
+
+def given_back(record: ArrayRecord) -> Arrays:
+    return {name: array.numpy() for name, array in record.items()}
+
+
+def with_variates(t: int, k: int, given: ArrayRecord) -> ArrayRecord:
+    return ArrayRecord({**given, **{f"variates.{name}": array for name, array in given.items()}})
+
+
+def head(t: int, k: int, given: ArrayRecord) -> ArrayRecord:
+    return ArrayRecord({"a.scale": given["a.scale"]})
+
+
+def turned(t: int, k: int, given: ArrayRecord) -> ArrayRecord:
+    return ArrayRecord({**given, "a.weight": Array(given["a.weight"].numpy().T)})
+
+
+@pytest.mark.parametrize(
+    "sent", [with_variates, head, turned, lambda t, k, given: ArrayRecord(), lambda t, k, given: None]
+)
+def test_a_message_that_is_no_model_of_the_round_leaves_the_given_one_as_start(
+    sent: Callable[[int, int, ArrayRecord], ArrayRecord | None], tmp_path: Path
+) -> None:
+    """Every round was lost, or had what was sent as start."""
+    strategy = Sending(lambda t, k, given: sent(t, k, given) if t > 1 else given)
+    assert told(lambda: play(fedscope.record(strategy, tmp_path / "run"), cohort)) == [
+        f"{tmp_path}/run: clients are sent something else than a model of the round's names and shapes in round 2 of "
+        "Flower, so start is the model given to configure_train"
+    ]
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2, 3)
+    for t in (2, 3):
+        same(run.round(t).read("start").arrays(), run.round(t - 1).read("global").arrays())
+
+
+def test_variates_in_the_older_interface_leave_the_given_model_as_start(tmp_path: Path) -> None:
+    class Scaffold(Averaging):
+        def configure_fit(self, server_round: int, given: Any, client_manager: Any) -> list[Any]:
+            sent = SimpleNamespace(parameters=SimpleNamespace(tensors=given.tensors * 2))
+            return [(SimpleNamespace(cid=str(k)), sent) for k in range(3)]
+
+    strategy = fedscope.record(Scaffold(), tmp_path / "run", model=Net)
+
+    def play_rounds() -> None:
+        for t in (1, 2):
+            strategy.configure_fit(t, parameters(list(model(t).values())), None)
+            strategy.aggregate_fit(t, [result(k, list(model(10 * t + k).values()), partition=k) for k in range(3)], [])
+
+    assert told(play_rounds) == [
+        f"{tmp_path}/run: clients are sent something else than a model of the round's names and shapes in round 1 of "
+        "Flower, so start is the model given to configure_fit"
+    ]
+    strategy.recorder.close()
+    same(Run.open(tmp_path / "run").round(2).read("start").arrays(), model(2))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_differences_that_are_sent_are_no_start(own: bool, tmp_path: Path) -> None:
+    """As of a strategy that saves traffic: clients add them to the model that they have."""
+    before: list[Arrays] = [model(0)]
+
+    def sent(t: int, k: int, given: ArrayRecord) -> ArrayRecord:
+        if t == 1:
+            return given
+        last, now = before[-1], given_back(given)
+        return arrays({name: (now[name] - last[name]) * (1 + own * k) for name in now})
+
+    def replies(t: int) -> list[Message]:
+        return [reply(n, moved(model(0), t + k), partition=k) for n, k in NODES.items()]
+
+    strategy = Sending(sent)
+    assert told(lambda: play(fedscope.record(strategy, tmp_path / "run"), replies)) == [
+        f"{tmp_path}/run: clients' models in round 2 of Flower are further from what they were sent than from the "
+        "model given to configure_train, as where messages hold differences of models, so start is the model given"
+    ]
+    run = Run.open(tmp_path / "run")
+    for t in (2, 3):
+        same(run.round(t).read("start").arrays(), run.round(t - 1).read("global").arrays())
+
+
+@pytest.mark.usefixtures("quiet")
+def test_rounding_of_what_is_sent_decides_nothing(tmp_path: Path) -> None:
+    """Clients' models are as far from the rounded model as from the given one, but for what their training happens to
+    undo."""
+    halves = {n: a.astype(np.float16).astype(a.dtype) for n, a in model(0).items()}
+    strategy = Sending(lambda t, k, given: arrays(halves))
+    apart = {n: a + np.sign(a - halves[n]) for n, a in model(0).items()}
+    play(fedscope.record(strategy, tmp_path / "run"), lambda t: [reply(n, apart, 10, k) for n, k in NODES.items()], 1)
+    same(Run.open(tmp_path / "run").round(1).read("start").arrays(), halves)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_one_model_in_several_dtypes_and_orders_is_one_start(tmp_path: Path) -> None:
+    """It was told as several models, and questions about one start left the rounds out."""
+
+    def sent(t: int, k: int, given: ArrayRecord) -> ArrayRecord:
+        own = given_back(given)
+        forms: tuple[Callable[[Any], np.ndarray], ...] = (np.asarray, np.ascontiguousarray, np.float64)
+        return arrays({name: np.asarray(forms[k](own[name])).reshape(own[name].shape) for name in reversed(own)})
+
+    play(fedscope.record(Sending(sent), tmp_path / "run"), cohort, 1)
+    same(Run.open(tmp_path / "run").round(1).read("start").arrays(), model(0))
+
+
+def test_a_client_of_whom_no_message_is_known_starts_from_the_given_model(tmp_path: Path) -> None:
+    """One late reply lost a round of a clustered strategy."""
+    strategy = fedscope.record(Sending(lambda t, k, given: arrays(model(60))), tmp_path / "run")
+    start = arrays(model(0))
+
+    def play_round() -> None:
+        list(strategy.configure_train(1, start, "config", None))
+        late = reply(99, moved(model(0)), partition=5)
+        strategy.aggregate_train(1, [*near(lambda t, k: 60)(1), late])
+
+    assert told(play_round) == [
+        f"{tmp_path}/run: it is not known which model node 99 was sent in round 1 of Flower, so its start is the model "
+        "given to configure_train",
+        f"{tmp_path}/run: clients are sent several models in round 1 of Flower, so the run has what each started "
+        "from, as starts, and no one start; questions about one start leave such rounds out",
+    ]
+    strategy.recorder.close()
+    same(Run.open(tmp_path / "run").round(1).starts([5]).row(0).arrays(), model(0))
+
+
+@pytest.mark.parametrize("about", [{"sketch": 16}, {"drift": True}, {"keep": "sample:2"}, {"keep": "none"}])
+def test_whatever_is_asked_for_besides_rounds_of_several_models_are_recorded(
+    about: dict[str, Any], tmp_path: Path
+) -> None:
+    """With ``sketch=`` each was lost."""
+    strategy = Sending(lambda t, k, given: arrays(model(60 + k % 2)))
+    said = told(lambda: play(fedscope.record(strategy, tmp_path / "run", **about), near(lambda t, k: 60 + k % 2)))
+    what = {"sketch": "no sketches are kept", "drift": "no drift is measured"}
+    assert said[1:] == [
+        f"{tmp_path}/run@1: {what[name]} without one start for all clients, which updates are made of"
+        for name in about
+        if name in what
+    ]
+    run = Run.open(tmp_path / "run")
+    assert run.rounds == (1, 2, 3)
+    assert not run.round(1).has_sketch
+    assert [check_round(run.round(t)).faults for t in run.rounds] == [()] * 3
 
 
 # --- what would be lost ---
@@ -706,6 +861,22 @@ def test_a_second_start_is_told_that_the_first_has_closed_the_run(tmp_path: Path
     assert told(lambda: play(strategy, cohort, 1)) == []
     play(fedscope.record(strategy, tmp_path / "run", resume=True), cohort, 1)
     assert Run.open(tmp_path / "run").rounds == (1, 2, 3)
+
+
+def test_a_run_that_a_program_closes_itself_is_told_as_that(tmp_path: Path) -> None:
+    """It was said that strategy.start had, which nobody had called."""
+    strategy = fedscope.record(Emptying(), tmp_path / "run")
+
+    def play_round(t: int) -> None:
+        strategy.configure_train(t, arrays(model(0)), "config", None)
+        strategy.aggregate_train(t, cohort(t))
+
+    play_round(1)
+    strategy.recorder.close()
+    assert told(lambda: play_round(2)) == [
+        f"{tmp_path}/run: the run is closed, which recorder.close() does, so no further round of Flower is recorded; "
+        "before the next one call fedscope.record again, with resume=True to go on with this run, or with another path"
+    ]
 
 
 def test_a_round_that_waits_as_the_program_ends_is_recorded(tmp_path: Path) -> None:
@@ -1066,7 +1237,7 @@ def test_an_accuracy_in_per_cent_is_told_and_not_taken(tmp_path: Path) -> None:
     )
     assert sentence == (
         f"{tmp_path}/run: Flower's evaluation gives accuracy = 87.5, which is no share from 0 to 1, so no error is "
-        "recorded of it; give a share"
+        "recorded of it or of later rounds; give a share"
     )
     found = Run.open(tmp_path / "run").metrics()
     assert found["test_loss"].tolist() == [0.5] * 3
@@ -1081,9 +1252,9 @@ def test_rounds_that_were_read_as_shares_before_are_named(tmp_path: Path) -> Non
         lambda: play(strategy, cohort, 5, evaluate_fn=lambda number, _: {"accuracy": accuracies[number], "loss": 2.0})
     ) == [
         f"{tmp_path}/run: Flower's evaluation gives accuracy = 15, which is no share from 0 to 1, so no error is "
-        "recorded of it; give a share and record again, since test_error of rounds 1, 3 was read as a share before, "
-        f"and is wrong, or measure it once the run is closed: fedscope measure {tmp_path}/run --rounds 1-3 --force "
-        "--accept-data --model NAME --data NAME"
+        "recorded of it or of later rounds; give a share and record again, since test_error of rounds 1, 3 was read as "
+        "a share before, and is wrong, or measure it once the run is closed: fedscope measure "
+        f"{tmp_path}/run --rounds 1-3 --force --accept-data --model NAME --data NAME"
     ]
     found = Run.open(tmp_path / "run").metrics()
     np.testing.assert_allclose(found["test_error"], [0.0, 1.0, 0.25, np.nan, np.nan])
@@ -1095,7 +1266,7 @@ def test_the_model_before_all_rounds_tells_the_scale(tmp_path: Path) -> None:
     found = told(lambda: play(strategy, cohort, 2, evaluate_fn=lambda number, _: {"accuracy": 1.0 if number else 10.0}))
     assert found == [
         f"{tmp_path}/run: Flower's evaluation gives accuracy = 10, which is no share from 0 to 1, so no error is "
-        "recorded of it; give a share"
+        "recorded of it or of later rounds; give a share"
     ]
     assert "test_error" not in Run.open(tmp_path / "run").round(1).metrics
 
@@ -1107,9 +1278,60 @@ def test_a_number_beside_tells_the_scale(tmp_path: Path) -> None:
     )
     assert found == [
         f"{tmp_path}/run: Flower's evaluation gives accuracy = 1 beside top5_accuracy = 9, which is no share from 0 to "
-        "1, so no error is recorded of it; give a share"
+        "1, so no error is recorded of it or of later rounds; give a share"
     ]
     assert "test_error" not in Run.open(tmp_path / "run").round(1).metrics
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [("accuracy", 1.2, "1.2"), ("error", float("inf"), "inf"), ("accuracy", -0.25, "-0.25"), ("error", 1.5, "1.5")],
+)
+def test_a_number_out_of_range_leaves_out_its_own_round(name: str, value: float, shown: str, tmp_path: Path) -> None:
+    """All later rounds were left out, and those before were said to be wrong."""
+    given = {0: 0.5, 1: 0.25, 2: value, 3: 0.75, 4: 1 + 5e-7}
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    assert told(lambda: play(strategy, cohort, 4, evaluate_fn=lambda number, _: {name: given[number]})) == [
+        f"{tmp_path}/run: Flower's evaluation gives {name} = {shown}, which is no share from 0 to 1, so no error is "
+        "recorded of it; give a share"
+    ]
+    expected = np.array([0.25, np.nan, 0.75, 1.0])
+    found = Run.open(tmp_path / "run").metrics()["test_error"]
+    np.testing.assert_allclose(found, 1 - expected if name == "accuracy" else expected)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("beside", [{"train_error": 3.1}, {"eval_error_rate": 7.0}, {"train_acc": np.inf}])
+def test_what_is_no_accuracy_is_no_scale_of_one(beside: dict[str, float], tmp_path: Path) -> None:
+    """An error or a loss beside it ended the column."""
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    play(strategy, cohort, evaluate_fn=lambda number, _: {"accuracy": 0.75, **beside})
+    assert Run.open(tmp_path / "run").metrics()["test_error"].tolist() == [0.25] * 3
+
+
+def test_one_client_out_of_range_leaves_out_its_own_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replies(number: int) -> list[Message]:
+        own = [1.25 if (number, k) == (2, 1) else 0.5 for k in range(3)]
+        return [Message(k, Content(metrics=MetricRecord({"eval_acc": one}))) for k, one in enumerate(own)]
+
+    monkeypatch.setitem(globals(), "evaluations", replies)
+    assert told(lambda: play(fedscope.record(Evaluating(), tmp_path / "run"), cohort)) == [
+        f"{tmp_path}/run: Flower's evaluation gives accuracy = 1.25, which is no share from 0 to 1, so no error is "
+        "recorded of it; give a share"
+    ]
+    found = Run.open(tmp_path / "run").metrics()["client_test_error_mean"]
+    np.testing.assert_allclose(found, [0.5, np.nan, 0.5])
+
+
+def test_of_several_clients_one_in_per_cent_says_the_scale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replies(number: int) -> list[Message]:
+        return [Message(k, Content(metrics=MetricRecord({"eval_acc": 1.25 + 9 * k}))) for k in range(3)]
+
+    monkeypatch.setitem(globals(), "evaluations", replies)
+    assert told(lambda: play(fedscope.record(Evaluating(), tmp_path / "run"), cohort)) == [
+        f"{tmp_path}/run: Flower's evaluation gives accuracy = 10.25, which is no share from 0 to 1, so no error is "
+        "recorded of it or of later rounds; give a share"
+    ]
 
 
 def test_rounds_of_clients_that_were_read_as_shares_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1119,15 +1341,14 @@ def test_rounds_of_clients_that_were_read_as_shares_are_named(tmp_path: Path, mo
     monkeypatch.setitem(globals(), "evaluations", percent)
     assert told(lambda: play(fedscope.record(Evaluating(), tmp_path / "run"), cohort, 4)) == [
         f"{tmp_path}/run: Flower's evaluation gives accuracy = 20, which is no share from 0 to 1, so no error is "
-        "recorded of it; give a share and record again, since client_test_error_mean of rounds 1-2 was read as a share "
-        "before, and is wrong"
+        "recorded of it or of later rounds; give a share and record again, since client_test_error_mean of rounds 1-2 "
+        "was read as a share before, and is wrong"
     ]
     found = Run.open(tmp_path / "run").metrics()
     np.testing.assert_allclose(found["client_test_error_mean"], [0.5, 0.5, np.nan, np.nan])
     np.testing.assert_allclose(found["client_test_error_std"], [0.0, 0.0, np.nan, np.nan])
 
 
-@pytest.mark.usefixtures("quiet")
 def test_numbers_of_test_data_go_before_those_of_validation_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1139,7 +1360,17 @@ def test_numbers_of_test_data_go_before_those_of_validation_data(
 
     monkeypatch.setitem(globals(), "evaluations", both)
     centrally_ = {"val_loss": 0.1, "val_acc": 0.9, "accuracy": 0.7, "loss": 1.0, "test_loss": 2.0, "test_accuracy": 0.5}
-    play(fedscope.record(Evaluating(), tmp_path / "run"), cohort, 1, evaluate_fn=lambda number, _: centrally_)
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    # those of validation data say by their names that they may differ
+    assert told(lambda: play(strategy, cohort, 2, evaluate_fn=lambda number, _: centrally_)) == [
+        f"{tmp_path}/run: in Flower's evaluation {column} is taken from '{name}', and '{other}' beside it says "
+        "otherwise; give one number for each"
+        for column, name, other in (
+            ("client_test_error_mean", "test_accuracy", "accuracy"),
+            ("test_loss", "test_loss", "loss"),
+            ("test_error", "test_accuracy", "accuracy"),
+        )
+    ]
     row = Run.open(tmp_path / "run").round(1).metrics
     names = ("test_loss", "test_error", "client_test_error_mean")
     assert [row[name] for name in names] == [2.0, 0.5, 0.75]
@@ -1154,6 +1385,37 @@ def test_which_of_several_numbers_is_taken_is_told_once(tmp_path: Path) -> None:
     ]
     row = Run.open(tmp_path / "run").round(1).metrics
     assert (row["test_loss"], row["test_error"]) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    "word", ["local", "client", "clients", "avg", "mean", "average", "federated", "distributed", "aggregated"]
+)
+def test_the_server_s_own_numbers_go_before_those_of_clients(word: str, tmp_path: Path) -> None:
+    """The mean of local models on their own test data was the error of the server's."""
+    numbers = {f"{word}_test_accuracy": 0.5, "val_accuracy": 0.75, f"{word}_test_loss": 3.0, "loss": 1.0}
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    assert told(lambda: play(strategy, cohort, evaluate_fn=lambda number, _: numbers)) == [
+        f"{tmp_path}/run: in Flower's evaluation test_loss is taken from 'loss', and '{word}_test_loss' beside it "
+        "says otherwise; give one number for each"
+    ]
+    row = Run.open(tmp_path / "run").round(1).metrics
+    assert (row["test_loss"], row["test_error"]) == (1.0, 0.25)
+
+
+def test_the_loss_that_the_older_interface_gives_apart_comes_first(tmp_path: Path) -> None:
+    class Local(EvaluatingOld):
+        central = 2.5, {"accuracy": 0.75, "test_loss": 3.0, "local_test_loss": 4.0}
+
+    strategy = fedscope.record(Local(), tmp_path / "run", model=Net)
+    start = parameters(list(model(1).values()))
+    strategy.configure_fit(1, start, "manager")
+    strategy.aggregate_fit(1, [result(n, list(model(k).values()), k + 1, k) for n, k in NODES.items()], [])
+    assert told(lambda: strategy.evaluate(1, start)) == [
+        f"{tmp_path}/run: in Flower's evaluation test_loss is taken from the loss beside the metrics, and 'test_loss' "
+        "beside it says otherwise; give one number for each"
+    ]
+    strategy.recorder.close()
+    assert Run.open(tmp_path / "run").round(1).metrics["test_loss"] == 2.5
 
 
 class OneNumber:

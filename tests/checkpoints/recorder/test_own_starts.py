@@ -342,6 +342,25 @@ def test_what_needs_one_start_while_recording_says_so(tmp_path: Path) -> None:
         pytest.raises(FedscopeError, match=r"sketch = 16 is of updates from one model that all clients"),
     ):
         recorder.round(starts=some(0), clients=some(100))
+    with Recorder(tmp_path / "later", sketch=16) as recorder:
+        recorder.round(start=model(0), clients=some(100))
+        for _ in range(2):  # in the middle of a training no round is lost to it
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                recorder.round(starts=some(0), clients=some(100))
+            said = [str(one.message) for one in found if "sketch" in str(one.message)]
+            assert said == (
+                [
+                    f"{tmp_path}/later@2: no sketches are kept without one start for all clients, which updates are "
+                    "made of"
+                ]
+                if recorder.accepted == 2
+                else []
+            )
+    later = Run.open(tmp_path / "later")
+    assert [later.round(t).has_sketch for t in later.rounds] == [True, False, False]
+    with pytest.raises(FedscopeError, match=r"round 2 has no sketches \(its clients had no one start\)$"):
+        later.round(2).sketch()
     with (
         Recorder(tmp_path / "drift", drift=True) as recorder,
         pytest.warns(FedscopeWarning, match=r"no drift is measured without one start for all clients"),

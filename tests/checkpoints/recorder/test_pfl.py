@@ -303,7 +303,7 @@ def test_pfls_own_evaluation_is_in_its_round(tmp_path: Path) -> None:
     (sentence,) = recorded(tmp_path / "percent", [training(*THREE)] * 2, callbacks=[callback])
     assert sentence == (
         f"{tmp_path}/percent: pfl's evaluation gives accuracy = 75, which is no share from 0 to 1, so no error is "
-        "recorded of it; give a share"
+        "recorded of it or of later rounds; give a share"
     )
 
 
