@@ -272,11 +272,11 @@ def _search(metrics: Mapping[str, Any], what: str, wanted: frozenset[str], *, of
 
 def _choose(found: list[_Found], column: str) -> tuple[_Found | None, str]:
     """Take that of the lowest rank with the fewest words; a clause where another one has another value, but for those
-    of validation data, which say by their names that they may."""
+    of validation data beside others, which say by their names that they may."""
     if not found:
         return None, ""
     best = min(found, key=lambda one: (one.rank, one.what == "accuracy", one.words))
-    alike = [one for one in found if (one.rank % _SPLITS == 2) == (best.rank % _SPLITS == 2)]
+    alike = [one for one in found if best.rank % _SPLITS == 2 or one.rank % _SPLITS != 2]
     other = next((one for one in alike if _differ(best.value, one.value)), None)
     if other is None:
         return best, ""

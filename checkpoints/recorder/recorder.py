@@ -271,7 +271,9 @@ class Recorder:
             known.tell("replies", f"{place}: {clause}")
         is_loop = self.waiting is None
         # a loop that has trained for hours is told of it, and goes on
-        refuses = is_loop and (known.next == 1 or known.resumed is not None)
+        refuses = is_loop and (
+            known.next == 1 or (known.resumed is not None and known.resumed.round("last").has_sketch)
+        )
         models, layout = ModelReader(known, place, self._module, self._layout, is_loop).read(
             GivenModels(clients, start, global_, starts)
         )

@@ -216,7 +216,8 @@ class Round:
             FedscopeError: there are none.
         """
         if not self.has_sketch:
-            why = "its clients had no one start" if self.own_starts else "record.sketch was 0"
+            none = "record.sketch was 0" if "start" in self.models else "record.sketch was 0, or it has no start"
+            why = "its clients had no one start" if self.own_starts else none
             raise FedscopeError(f"{self.label}: round {self.number} has no sketches ({why})")
         with self.open() as file:
             return read_sketch(file, len(self.client_ids))

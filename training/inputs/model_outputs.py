@@ -85,7 +85,7 @@ def refuse_other_functions(
         again = _outputs(copy, samples)
         if again is None or not _equal(theirs, again, REPEATED):
             continue
-        if _overflows(replica.module, outputs) or _overflows(copy, theirs):
+        if alike and (_overflows(replica.module, outputs, theirs) or _overflows(copy, theirs, outputs)):
             continue
         if not alike or not _nearly(outputs, theirs):
             raise FedscopeError(
@@ -141,7 +141,8 @@ def _nearly(outputs: Tensor, theirs: Tensor) -> bool:
     """Check whether each output is the same in half precision."""
     import torch
 
-    scale = float(torch.nan_to_num(theirs.abs()).max())
+    # of those alone that are finite: a class that is masked by -inf makes no others alike
+    scale = float(torch.where(theirs.isfinite(), theirs.abs(), 0.0).max())
     return torch.allclose(outputs, theirs, rtol=HALF_ROUNDING, atol=HALF_ROUNDING * scale, equal_nan=True)
 
 
@@ -159,9 +160,10 @@ def _apart(outputs: Tensor, theirs: Tensor) -> float:
     return apart / length
 
 
-def _overflows(module: nn.Module, outputs: Tensor) -> bool:
-    """Check whether a module has outputs that half precision does not hold; it is measured in float32."""
-    return _has_halves(module) and not bool(outputs.isfinite().all())
+def _overflows(module: nn.Module, outputs: Tensor, others: Tensor) -> bool:
+    """Check whether a module has outputs that half precision does not hold, where the other one's are finite; it is
+    measured in float32."""
+    return _has_halves(module) and not bool(outputs.isfinite()[others.isfinite()].all())
 
 
 def _copy_of(own: nn.Module, layout: Layout) -> nn.Module | None:

@@ -1395,11 +1395,21 @@ def test_the_server_s_own_numbers_go_before_those_of_clients(word: str, tmp_path
     numbers = {f"{word}_test_accuracy": 0.5, "val_accuracy": 0.75, f"{word}_test_loss": 3.0, "loss": 1.0}
     strategy = fedscope.record(Evaluating(), tmp_path / "run")
     assert told(lambda: play(strategy, cohort, evaluate_fn=lambda number, _: numbers)) == [
-        f"{tmp_path}/run: in Flower's evaluation test_loss is taken from 'loss', and '{word}_test_loss' beside it "
+        f"{tmp_path}/run: in Flower's evaluation {column} is taken from {taken!r}, and '{word}_test_{what}' beside it "
         "says otherwise; give one number for each"
+        for column, taken, what in (("test_loss", "loss", "loss"), ("test_error", "val_accuracy", "accuracy"))
     ]
     row = Run.open(tmp_path / "run").round(1).metrics
     assert (row["test_loss"], row["test_error"]) == (1.0, 0.25)
+
+
+def test_validation_data_taken_before_a_mean_of_test_data_is_told(tmp_path: Path) -> None:
+    numbers = {"val_accuracy": 0.75, "mean_test_accuracy": 0.5, "test_loss": 1.0, "val_loss": 2.0}
+    strategy = fedscope.record(Evaluating(), tmp_path / "run")
+    assert told(lambda: play(strategy, cohort, evaluate_fn=lambda number, _: numbers)) == [
+        f"{tmp_path}/run: in Flower's evaluation test_error is taken from 'val_accuracy', and 'mean_test_accuracy' "
+        "beside it says otherwise; give one number for each"
+    ]
 
 
 def test_the_loss_that_the_older_interface_gives_apart_comes_first(tmp_path: Path) -> None:

@@ -362,6 +362,14 @@ def test_what_needs_one_start_while_recording_says_so(tmp_path: Path) -> None:
     with pytest.raises(FedscopeError, match=r"round 2 has no sketches \(its clients had no one start\)$"):
         later.round(2).sketch()
     with (
+        warnings.catch_warnings(record=True) as found,
+        Recorder(tmp_path / "later", sketch=16, resume=True) as recorder,
+    ):
+        warnings.simplefilter("always")
+        recorder.round(starts=some(0), clients=some(100))  # as the loop went on before it was stopped
+    assert any("no sketches are kept without one start" in str(one.message) for one in found)
+    assert Run.open(tmp_path / "later").rounds == (1, 2, 3, 4)
+    with (
         Recorder(tmp_path / "drift", drift=True) as recorder,
         pytest.warns(FedscopeWarning, match=r"no drift is measured without one start for all clients"),
     ):

@@ -490,6 +490,23 @@ def test_several_modules_that_are_a_little_off_are_named_in_one_warning(count: i
     ]
 
 
+class Masked(Tempered):
+    """Has a class that nobody can be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(x)
+        return torch.cat([outputs, torch.full_like(outputs[:, :1], -torch.inf)], 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_masked_class_makes_no_two_functions_one(dtype: torch.dtype) -> None:
+    """Its infinite output made every tolerance infinite, so that another network was measured with a warning."""
+    part = samples()
+    with pytest.raises(FedscopeError, match=r"^Masked 2 answers otherwise than its tensors do in the architecture of "):
+        fedscope.line([Masked(1).to(dtype), Masked(5).to(dtype)], points=3, data=(part.x, part.y))
+    assert warned_of([Masked(1), Masked(1)], data=(part.x, part.y)) == []
+
+
 class Noisy(Base):
     """Draws a little, or counts its calls."""
 
