@@ -272,7 +272,7 @@ class Recorder:
         is_loop = self.waiting is None
         # a loop that has trained for hours is told of it, and goes on
         refuses = is_loop and (
-            known.next == 1 or (known.resumed is not None and known.resumed.round("last").has_sketch)
+            known.next == 1 or (known.resumed is not None and not known.resumed.round("last").own_starts)
         )
         models, layout = ModelReader(known, place, self._module, self._layout, is_loop).read(
             GivenModels(clients, start, global_, starts)

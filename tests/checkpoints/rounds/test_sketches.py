@@ -119,5 +119,8 @@ def test_a_run_without_sketches_says_so(tmp_path: Path) -> None:
 
     with Recorder(tmp_path / "run") as recorder:
         recorder.round(clients=[{"w": np.zeros(3, np.float32)}])
-    with pytest.raises(FedscopeError, match=r"round 1 has no sketches \(record\.sketch was 0\)"):
-        Run.open(tmp_path / "run").round(1).sketch()
+        recorder.round(start={"w": np.zeros(3, np.float32)}, clients=[{"w": np.ones(3, np.float32)}])
+    for number, why in ((1, "record.sketch was 0, or it has no start"), (2, "record.sketch was 0")):
+        with pytest.raises(FedscopeError) as told:
+            Run.open(tmp_path / "run").round(number).sketch()
+        assert str(told.value).endswith(f"@{number}: round {number} has no sketches ({why})")
