@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -153,6 +152,8 @@ def rename_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
     Args:
         recorded: of the run's models.
     """
+    from .module_copy import copy_module  # which needs what is above
+
     expected = ExpectedModel.of(module)
     if set(expected.layout.names) == set(recorded.names):
         return module
@@ -168,4 +169,4 @@ def rename_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
         if one.name not in names
     }
     ordered = {one.name: names[one.name] for one in recorded.entries if one.name in names}
-    return ByNames(deepcopy(module), ordered, counters)
+    return ByNames(copy_module(module), ordered, counters)

@@ -43,7 +43,7 @@ def weighted_layers(module: nn.Module) -> list[tuple[str, Any]]:
 
 def rescalable_layers(module: nn.Module) -> dict[str, Any]:
     """Return those of them that can be rescaled: with a bias, and no transposed kernel, but for those whose weights are
-    other layers' too.
+    other layers' too, or are computed from others, as those of weight normalisation and pruning.
 
     >>> list(rescalable_layers(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2, bias=False))))
     ['0']
@@ -55,7 +55,7 @@ def rescalable_layers(module: nn.Module) -> dict[str, Any]:
     return {
         name: layer
         for name, layer in weighted_layers(module)
-        if not isinstance(layer, _ConvTransposeNd) and layer.bias is not None and shared[id(layer.weight)] == 1
+        if not isinstance(layer, _ConvTransposeNd) and layer.bias is not None and shared.get(id(layer.weight)) == 1
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import prune
+from torch.nn.utils import weight_norm as old_weight_norm
 from torch.nn.utils.parametrizations import weight_norm
 
 import fedscope
@@ -120,3 +121,26 @@ def test_rounds_may_stand_in_a_dictionary_of_labels(tmp_path: Path) -> None:
     run = fedscope.Run.open(path)
     line = fedscope.line({"first": run.round(1), "last": run.round(2)}, points=3, model=net())
     assert line.pairs == ("first - last",)
+
+
+@pytest.mark.parametrize("kind", ["weight norm", "pruned"])
+def test_modules_with_computed_weights_are_renamed_and_aligned(kind: str, tmp_path: Path) -> None:
+    """Both ended in tracebacks: of torch's deepcopy, and of a weight that is no parameter."""
+
+    def made() -> nn.Module:
+        module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        old_weight_norm(module[0]) if kind == "weight norm" else prune.l1_unstructured(module[0], "weight", 0.5)
+        module(torch.zeros(1, 3))
+        return module
+
+    torch.manual_seed(0)
+    models = [made() for _ in range(3)]
+    states = [{f"net.{name}": value.clone() for name, value in model.state_dict().items()} for model in models]
+    found = []
+    for path, given in (("wrapped", states), ("plain", models)):
+        with fedscope.Recorder(tmp_path / path, data=(X, Y)) as recorder:
+            recorder.round(start=given[0], clients=given[1:], samples=[1, 2])
+        answer = fedscope.subsets(tmp_path / path, rounds=1, model=made())
+        found.append(table(answer).replace(path, "run"))
+    assert found[0] == found[1]
+    assert fedscope.align(models[:2], data=(X, Y)).moved
