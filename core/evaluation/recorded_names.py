@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-
-from ..checkpoints import Layout
-from ..checkpoints.models.expected import ExpectedModel
-from ..checkpoints.models.match_names import match_names
 
 
 class ByNames(nn.Module):
@@ -134,39 +128,10 @@ def name_in_layer(module: nn.Module, layer: str, leaf: str) -> str:
 def call_with(module: nn.Module, tensors: Mapping[str, Tensor], *inputs: Any) -> Any:
     """Call a module with other tensors, by the names that its ``state_dict`` has.
 
+    >>> import torch
     >>> call_with(nn.Linear(2, 1), {"weight": torch.ones(1, 2), "bias": torch.zeros(1)}, torch.ones(2)).tolist()
     [2.0]
     """
     if isinstance(module, ByNames):
         return module.call_with(tensors, inputs)
     return functional_call(module, dict(tensors), inputs)
-
-
-def rename_as_recorded(module: nn.Module, recorded: Layout) -> nn.Module:
-    """Rename a module's tensors as a run has them; the module itself where its names are the run's, or do not go with
-    them.
-
-    What is put right is what :func:`~fedscope.checkpoints.models.match_names.match_names` does of files: prefixes and
-    wrappers' parts of names, the second name of a tied tensor, constants and counters.
-
-    Args:
-        recorded: of the run's models.
-    """
-    from .module_copy import copy_module  # which needs what is above
-
-    expected = ExpectedModel.of(module)
-    if set(expected.layout.names) == set(recorded.names):
-        return module
-    # shapes alone are looked at; these arrays take no memory
-    given = {one.name: np.broadcast_to(np.zeros((), one.dtype), one.shape) for one in recorded.entries}
-    found = match_names("", given, {one.name: one.dtype for one in recorded.entries}, expected)
-    if not found.whole:
-        return module
-    names = {given: want for want, given in found.names.items()}  # of tied names one
-    counters = {
-        one.name: torch.zeros(one.shape, dtype=getattr(torch, one.dtype))
-        for one in recorded.entries
-        if one.name not in names
-    }
-    ordered = {one.name: names[one.name] for one in recorded.entries if one.name in names}
-    return ByNames(copy_module(module), ordered, counters)

@@ -20,7 +20,7 @@ from fedscope.decomposition.dispersion.statistics import column_moments
 from fedscope.decomposition.embedding.gram import Gram, gram
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.model_replica import FlatModule
-from fedscope.evaluation.recorded_names import rename_as_recorded
+from fedscope.evaluation.rename_module import rename_as_recorded
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("limited")]
 

@@ -263,8 +263,8 @@ def _module_for(
     implied: bool,
 ) -> nn.Module:
     """Return the module that all models are read into."""
-    from ...evaluation.recorded_names import rename_as_recorded
     from ...evaluation.recorded_precision import in_recorded_precision
+    from ...evaluation.rename_module import rename_as_recorded
     from .. import module_of
     from .base import with_base
 

@@ -171,8 +171,8 @@ def module_for(run: Run, source: EvaluationConfig, dataset: Dataset) -> nn.Modul
     Raises:
         FedscopeError: the run's models do not fit it; the run names none.
     """
-    from ...evaluation.recorded_names import rename_as_recorded
     from ...evaluation.recorded_precision import in_recorded_precision
+    from ...evaluation.rename_module import rename_as_recorded
     from .. import module_of
     from .base import base_named, is_implied, with_base
 

@@ -27,8 +27,8 @@ from fedscope.evaluation.recorded_names import (
     call_with,
     name_in_layer,
     place_of_tensor,
-    rename_as_recorded,
 )
+from fedscope.evaluation.rename_module import rename_as_recorded
 
 pytestmark = [
     pytest.mark.same_elsewhere,
