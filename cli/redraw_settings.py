@@ -178,6 +178,13 @@ def _split(value: Any, kept: Attrs) -> Differ:
     return None if value == "both" or there is None or there == value else (there, value)
 
 
+def _task(value: Any, kept: Attrs) -> Differ:
+    """A result of samples that names no task is of a classification."""
+    from ..training.curves.run_names import USUAL_TASK
+
+    return _named("task")(value, {"task": USUAL_TASK, **kept}) if "samples" in kept else None
+
+
 def _standardise(value: Any, kept: Attrs) -> Differ:
     return (False, True) if value and kept.get("standardised") is False else None
 
@@ -300,9 +307,10 @@ def _passed(value: Any, kept: Attrs) -> Differ:
 
 #: by option, how it is compared where the result keeps it in another form
 _OWN: Mapping[str, Callable[[Any, Attrs], Differ]] = {
-    **dict.fromkeys((*NAMED, "rounds", "number", "task", "code"), _passed),
+    **dict.fromkeys((*NAMED, "rounds", "number", "code"), _passed),
     **{"files": _surface, "limit": _limit, "seed": _seed, "device": _device, "split": _split},
     **{"data": _named("data"), "name": _named("data"), "model": _named("architecture"), "standardise": _standardise},
+    **{"task": _task},
     **{"layers": _layers, "data_of": _data_of, "assignments": _assignments, "perplexity": _perplexity},
     **{"adaptive": _adaptive, "same_axes": _same_axes, "no_hessian": _no_hessian, "clients": _clients},
     **{kind: _kind(kind) for kind in ("trajectory", "random")},

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from .code_words import code_words_at, is_recorded_at
 from .errors import FedscopeError, format_size
 from .shell_words import command_line
 from .visible_text import visible
@@ -48,10 +49,12 @@ def remedy(path: Path) -> str:
     """Name the remedy for a damaged file of a round."""
     if path.parent.name != "rounds" or not path.stem.isdecimal():
         return "restore it from a copy"
-    before = int(path.stem) - 1
+    run, before = path.parent.parent, int(path.stem) - 1
+    if is_recorded_at(run):
+        return "restore it from a copy, or record its training again"
     if not before:
         return "restore it from a copy, or train again"
-    again = command_line("train", "--from", f"{path.parent.parent}@{before}")
+    again = command_line("train", "--from", f"{run}@{before}", *code_words_at(run, branch=True))
     return f"restore it from a copy, or train again from the round before: {again}"
 
 

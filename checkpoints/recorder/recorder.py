@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from ..io.atomic import WriterLock
 from ..io.background import Background
+from ..io.code_words import code_words
 from ..io.errors import DiskFullError, FedscopeError
 from ..io.keywords import speak_keywords
 from ..io.shell_words import command_line
@@ -28,7 +29,6 @@ from ..models.adapters import (
 from ..models.weights import Layout
 from ..rounds.metrics import further
 from ..rounds.run_identity import draw_identity
-from ..runs.code_words import code_words
 from ..runs.folders import fill_run, lock_for_new_run
 from ..runs.run import Run
 from ..runs.writer import RunWriter

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..io.atomic import LOCK_NAME, LOCK_NAMES, WriterLock, sweep_temporaries, sync, write_durably
+from ..io.code_words import code_words_at
 from ..io.errors import FedscopeError, list_few
 from ..io.safe_write import refuse_linked
 from ..io.shell_words import command_line
@@ -18,7 +19,6 @@ from ..io.untrusted import lost_link, read_json
 from ..models.weights import Layout
 from ..rounds.metrics import write_table
 from . import measured_numbers
-from .code_words import code_words_at
 from .info import FORMAT, VERSION, seal
 from .partition import Partition
 from .run import KEPT_NAME, KEPT_PARTS, Run, kept_path, kept_rounds, visible_rounds

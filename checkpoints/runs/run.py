@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..io.code_words import code_words_at
 from ..io.errors import FedscopeError, rounds_have, spans
 from ..io.given_paths import refuse_in_memory
 from ..io.given_values import as_index
@@ -25,7 +26,6 @@ from ..models.weights import Layout
 from ..rounds.metrics import Metrics, read_rows, to_arrays
 from ..rounds.round import Round, few_of
 from ..rounds.run_identity import NAME, identity_of_round
-from .code_words import code_words_at
 from .info import read_info, refuse_broken_seal, refuse_no_settings
 from .measured_numbers import MeasuredNumbers, is_number, merge_numbers, read_measured
 from .partition import Partition

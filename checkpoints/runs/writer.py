@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from ..io.atomic import OTHER_OUT, WriterLock, disk_is_full, sweep_temporaries, sync, write_durably
+from ..io.code_words import code_words_at
 from ..io.errors import DiskFullError, FedscopeError
 from ..io.safe_write import refuse_strange
 from ..io.shell_words import command_line
 from ..rounds.metrics import TABLE, Metrics, append_row, further, mend_table
 from ..rounds.writer import RoundRecord, write_round
-from .code_words import code_words_at
 from .folders import create_run, refuse_linked_parts
 from .measured_numbers import MeasuredNumbers, merge_numbers, write_measured
 from .partition import Partition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...checkpoints import FedscopeError, Run, find_run_folders, is_without_info, real_path, size_of
+from ...checkpoints.io.code_words import code_words_at, is_recorded_at
 from ...checkpoints.io.errors import list_few, spans
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import brief
@@ -209,10 +210,22 @@ def check(paths: Sequence[Path], as_json: bool) -> None:
         say_json(rows)
     if broken:
         which = f"{next(iter(broken))} is" if len(runs) == 1 else f"{len(broken)} of {len(runs)} runs are"
-        again = ", or train again"
-        if from_ := next((run for run, goes_on in broken.items() if goes_on), None):
-            again = f", or train again from the last sound round: {command_line('train', '--from', f'{from_}@ROUND')}"
-        raise FedscopeError(f"{which} damaged; restore what is named from a copy{again}")
+        raise FedscopeError(f"{which} damaged; restore what is named from a copy{_again(broken)}")
+
+
+def _again(broken: Mapping[Path, bool]) -> str:
+    """What else than a copy helps damaged runs: their training.
+
+    Args:
+        broken: by run, whether there is enough of it to go on from a round.
+    """
+    trained = [run for run in broken if not is_recorded_at(run)]
+    if not trained:
+        return ", or record its training again" if len(broken) == 1 else ", or record their training again"
+    if from_ := next((run for run in trained if broken[run]), None):
+        line = command_line("train", "--from", f"{from_}@ROUND", *code_words_at(from_, branch=True))
+        return f", or train again from the last sound round: {line}"
+    return ", or train again"
 
 
 def runs_at(path: Path) -> list[Path]:

@@ -207,8 +207,8 @@ def _train_longer(path: Path, rounds: str | None) -> str:
     if rounds is None:
         return ""
     from ...checkpoints import FedscopeError, Run
+    from ...checkpoints.io.code_words import code_words
     from ...checkpoints.io.shell_words import command_line
-    from ...checkpoints.runs.code_words import code_words
 
     try:
         run = Run.open(path)
@@ -350,8 +350,8 @@ def _resumable(path: Path, data: str | None = None) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if (path / "run.json").exists():
+            from ...checkpoints.io.code_words import code_words_at
             from ...checkpoints.io.shell_words import command_line
-            from ...checkpoints.runs.code_words import code_words_at
 
             words = (*code_words_at(path), *(() if data is None else ("--data", data)))
             say(f"fedscope: go on with: {command_line('train', '--resume', path, *words)}", err=True)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
+from ..checkpoints.io.code_words import UNNAMED
 from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.recorder.stored_data import is_own_code
-from ..checkpoints.runs.code_words import UNNAMED
 
 if TYPE_CHECKING:
     from ..checkpoints import Run

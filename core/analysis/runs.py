@@ -16,13 +16,13 @@ from ..checkpoints import (
     recorded_clients,
     rounds_with_clients,
 )
+from ..checkpoints.io.code_words import code_words_at
 from ..checkpoints.io.errors import spans
 from ..checkpoints.io.shell_words import command_line
 from ..checkpoints.io.untrusted import at_home, expand_home
 from ..checkpoints.io.visible_text import visible
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
-from ..checkpoints.runs.code_words import code_words_at
 from ..checkpoints.runs.run import warn_of_gaps
 
 #: an opened run, or its folder

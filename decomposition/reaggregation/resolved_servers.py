@@ -9,8 +9,8 @@ from typing import Any
 from ...analysis.runs import cannot_replay
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.code_words import code_words
 from ...checkpoints.io.shell_words import command_line, quoted
-from ...checkpoints.runs.code_words import code_words
 from ...training.config.config import Config
 from ...training.inputs.given_servers import add_server, refuse_no_server, servers_of
 from ...training.loop.run_history import config_at

@@ -37,6 +37,8 @@ OTHERS = {
         "runs/fma@last runs/ima@1 --seed 1": ("m.nc", "--seed 0 (not 1)"),
         "runs/fma@last runs/ima@1 --align weights": ("m.nc", "--align none (not weights)"),
         "runs/fma@last runs/ima@1 --data-of 3": ("m.nc", "--data-of none (not 3)"),
+        "runs/fma@last runs/ima@1 --task regression": ("m.nc", "--task classification (not regression)"),
+        "runs/fma@last runs/ima@1 --task mine:make": ("m.nc", "--task classification (not mine:make)"),
     },
     "plane runs/fma@1 runs/fma@2 runs/ima@3 --grid 5": {
         "runs/ima@3 runs/fma@2 runs/fma@1": ("m.nc", "the models runs/fma@1, runs/fma@2, runs/ima@3"),

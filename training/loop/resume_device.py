@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.code_words import code_words
 from ...checkpoints.io.shell_words import command_line
-from ...checkpoints.runs.code_words import code_words
 from ...evaluation.accelerators import devices
 from ...evaluation.device import Compute
 

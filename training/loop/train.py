@@ -13,11 +13,11 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, RoundRecord, Run, RunWriter, expand_home, refuse_occupied
 from ...checkpoints.io.atomic import NO_OTHER_OUT
+from ...checkpoints.io.code_words import code_words, code_words_at
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.io.warn_user import warn_user
-from ...checkpoints.runs.code_words import code_words, code_words_at
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
 from ...evaluation.standard_tasks import is_own

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...analysis.runs import refuse_no_run
 from ...checkpoints import FedscopeError, Run, has_no_server, real_path
+from ...checkpoints.io.code_words import code_words
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
-from ...checkpoints.runs.code_words import code_words
 from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, settings_of
 from ..same_data import same_data

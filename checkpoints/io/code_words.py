@@ -1,4 +1,4 @@
-"""The options that name a run's own code again: no command line that goes on with a run is whole without them."""
+"""How a run in a folder goes on: whether ``fedscope train`` can, and the options that name the run's own code again."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..io.errors import FedscopeError
-from ..io.untrusted import read_json, read_toml
+from .errors import FedscopeError
+from .untrusted import read_json, read_toml
 
 #: names of what no module holds: arrays, and code of a program or a notebook
 UNNAMED = ("python:", "__main__:")
@@ -40,14 +40,27 @@ def code_words(info: Mapping[str, Any], config: Mapping[str, Any] | None = None)
     return (*words, *_task_words(config or {}))
 
 
-def code_words_at(path: Path) -> tuple[str, ...]:
-    """Return them of the run in a folder; nothing where no run can be read there."""
+def code_words_at(path: Path, *, branch: bool = False) -> tuple[str, ...]:
+    """Return them of the run in a folder; nothing where no run can be read there.
+
+    Args:
+        branch: those of a branch alone, which its configuration names.
+    """
     try:
-        words = code_words(read_json(path / "run.json", "a run's run.json", ""))
-        settings = path / "config.toml"  # which a run that another program recorded lacks
-        return (*words, *_task_words(read_toml(settings, "a run's configuration", "") if settings.exists() else {}))
+        info, settings = read_json(path / "run.json", "a run's run.json", ""), path / "config.toml"
+        # a run that another program recorded lacks it
+        config = read_toml(settings, "a run's configuration", "") if settings.exists() else {}
+        return code_words(info, config) if branch else (*code_words(info), *_task_words(config))
     except (FedscopeError, OSError):
         return ()
+
+
+def is_recorded_at(path: Path) -> bool:
+    """Whether the run in a folder is one that another program trained; False where no run can be read there."""
+    try:
+        return "source" in read_json(path / "run.json", "a run's run.json", "")
+    except (FedscopeError, OSError):
+        return False
 
 
 def _task_words(config: Mapping[str, Any]) -> tuple[str, ...]:
