@@ -9,17 +9,17 @@ import sys
 import textwrap
 import threading
 import tracemalloc
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import recorder_warnings
 
 import fedscope
-from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.recorder.nvflare import events
 from fedscope.checkpoints.recorder.nvflare.events import EventRounds
 from fedscope.checkpoints.rounds.verify import check_round
@@ -135,21 +135,9 @@ def same(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
         assert found[name].astype(value.dtype).tobytes() == value.tobytes(), name
 
 
-@pytest.fixture
-def quiet() -> Iterator[None]:
-    """Nothing is warned of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
-
-
 def told(work: Callable[[], Any]) -> list[str]:
-    """What is warned of, in order, but for statistics, of which these servers know nothing."""
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        work()
-    said = [str(one.message) for one in found if issubclass(one.category, FedscopeWarning)]
-    return [one for one in said if "statistics were not averaged" not in one]
+    """What is warned of, but for statistics, of which these servers know nothing."""
+    return [one for one in recorder_warnings.told(work) if "statistics were not averaged" not in one]
 
 
 # --- what is recorded ---
