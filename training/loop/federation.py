@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -105,9 +106,9 @@ class Federation:
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
         if measured:
             warn_of_rate(config.client)
-            for chosen in (config.client, config.server, config.average):
-                for sentence in without_effect(chosen):
-                    warn_user(sentence)
+            said = (without_effect(chosen) for chosen in (config.client, config.server, config.average))
+            for sentence in (*chain(*said), *config.server.doubts(config), *config.average.doubts(config)):
+                warn_user(sentence)
         train = data.samples("train")
         # a cluster's workers take what they need to devices of their own
         cluster = engine.compute.cluster is not None

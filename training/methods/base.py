@@ -17,7 +17,7 @@ One round, in the order of the calls::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -287,7 +287,7 @@ class Served:
 
 
 #: functions of servers that a step does not call
-_NO_PART_OF_STEP = ("resolve", "validates_on", "needs_all", "init", "weights", "look_ahead")
+_NO_PART_OF_STEP = ("resolve", "doubts", "validates_on", "needs_all", "init", "weights", "look_ahead")
 
 
 @dataclass(frozen=True)
@@ -334,6 +334,10 @@ class ServerMethod(Settings):
     def resolve(self, config: Config) -> Self:
         """As :meth:`ClientMethod.resolve`; the configuration's client is settled by then."""
         return self
+
+    def doubts(self, config: Config) -> Iterator[str]:
+        """Yield what is said where a run of ``config`` is trained and measured, a sentence each."""
+        yield from ()
 
     @property
     def validates_on(self) -> tuple[str, int | None] | None:
@@ -424,6 +428,10 @@ class AverageMethod(Settings):
         Raises:
             FedscopeError: such a setting.
         """
+
+    def doubts(self, config: Config) -> Iterator[str]:
+        """As :meth:`ServerMethod.doubts`."""
+        yield from ()
 
     def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
         """Return the pace of round t; by default the client's own."""
