@@ -151,19 +151,21 @@ def refuse_sometimes(method: ClientMethod, states: Collection[str], round: int, 
     )
 
 
-def refuse_unrecorded(method: ClientMethod, states: Collection[str], round: int) -> None:
+def refuse_unrecorded(method: ClientMethod, states: Collection[str], round: int, run: str = "") -> None:
     """Refuse clients that keep a state after rounds of which no file tells what they kept: they would begin anew.
 
     Args:
         states: names of what the round's clients keep, an optimiser's among them.
+        run: the history's folder, where it is known.
 
     Raises:
         FedscopeError: they keep something.
     """
+    lacks = f"none of the files of {run}" if run else "no file"
     if own := [name for name in states if not name.startswith(PREFIX)]:
         raise FedscopeError(
             f"{method_name(method)}.train keeps a state ({list_few(own, 4)}), and what clients kept up to round "
-            f"{round - 1} is in no file, because record.clients leaves it out; train those rounds again with "
+            f"{round - 1} is in {lacks}, because record.clients leaves it out; train those rounds again with "
             "record.clients = 'all', and go on from that run"
         )
 

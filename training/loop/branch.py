@@ -245,4 +245,4 @@ def _refuse_unsaid(run: Run, federation: Federation, position: Position) -> None
     tasks = federation.tasks(round, ids, position.start, position.sent or {}, {}, memory)
     for update in federation.engine.each(work_of(client, "train"), tasks):
         if isinstance(update, LocalUpdate):  # another thing is refused where it is played
-            refuse_unrecorded(client, update.state, round)
+            refuse_unrecorded(client, update.state, round, str(run.path))

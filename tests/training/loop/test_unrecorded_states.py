@@ -119,8 +119,9 @@ def test_where_no_round_tells_what_clients_keep_the_first_one_that_keeps_somethi
 ) -> None:
     thin = run_of(tmp_path / "thin", {"clients": "none"})
     words = re.escape(
-        "Drifting.train keeps a state (drift), and what clients kept up to round 3 is in no file, because "
-        "record.clients leaves it out; train those rounds again with record.clients = 'all', and go on from that run"
+        "Drifting.train keeps a state (drift), and what clients kept up to round 3 is in none of the files of "
+        f"{tmp_path}/thin, because record.clients leaves it out; train those rounds again with record.clients = 'all', "
+        "and go on from that run"
     )
     with pytest.raises(FedscopeError, match=f"{words}$"):
         branch(thin, 3, changes, tmp_path / "branch", code={"client": Drifting})
