@@ -5,7 +5,7 @@ fedscope's own methods are not looked at, so that nothing is spent on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from .import_string import describe_type
 _ROOT = __name__.partition(".")[0]
 #: kinds of numbers that a round's file holds
 _KINDS = "biuf"
+#: what Python's numbers are written as
+_PLAIN = (np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64))
 
 
 class ReturnedError(FedscopeError):
@@ -99,11 +101,13 @@ def refuse_buffers(what: str, weights: Weights, where: str, given: str) -> None:
     raise ReturnedError(f"{what} {said} {where}; return those of {given}")
 
 
-def refuse_unwritable(place: str, state: Any, what: str = "state", where: str = "", *, models: bool = False) -> None:
+def refuse_unwritable(
+    place: str, state: Any, what: str = "state", where: str = "", *, layout: Layout | None = None
+) -> None:
     """Refuse a state that a round's file cannot hold.
 
     Args:
-        models: whether it may hold models.
+        layout: of the models that it may hold; None where it may hold none.
 
     Raises:
         ReturnedError: names the part.
@@ -118,17 +122,72 @@ def refuse_unwritable(place: str, state: Any, what: str = "state", where: str = 
             raise ReturnedError(
                 f"{place} names a part of its {what} {name!r}{at}; give it a word without / as its name", "state"
             )
-        if models and isinstance(value, Weights):
+        if layout is not None and isinstance(value, Weights):
+            _refuse_kept_model(place, name, value, layout, what, at)
             continue
-        if isinstance(value, bool | int | float):
+        if isinstance(value, bool | int | float) and np.asarray(value).dtype.kind in _KINDS:
             continue
         if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in _KINDS:
             held = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else describe_type(value)
+            held = f"{value}" if isinstance(value, int) else held
             raise ReturnedError(
                 f"{place} returned {what} {name!r} as {held}{at}, which a round's file cannot hold; keep NumPy arrays "
                 "of numbers, as in np.array(3)",
                 "state",
             )
+
+
+def _refuse_kept_model(place: str, name: str, model: Weights, layout: Layout, what: str, at: str) -> None:
+    """Refuse a model in a state that is none of the run's: it would be written, and could not be read again.
+
+    Raises:
+        ReturnedError: names the part.
+    """
+    keep = "keep one of the run's layout, or its parameters as an array"
+    if model.layout != layout:
+        raise ReturnedError(
+            f"{place} returned {what} {name!r} as a model of another layout{at} ({model.layout.size:,} parameters, not "
+            f"{layout.size:,}, or other names); {keep}",
+            "state",
+        )
+    if np.shape(model.parameters) != (layout.size,):
+        raise ReturnedError(
+            f"{place} returned {what} {name!r} as a model whose parameters have shape "
+            f"{list(np.shape(model.parameters))}{at}, and a model has one vector [{layout.size:,}]; {keep}",
+            "state",
+        )
+    refuse_buffers(f"{place} returned {what} {name!r}", model, at.strip() or "as a model", "the model that it is of")
+
+
+def as_resumed(method: object, state: Mapping[str, Any], begin: Callable[[], Mapping[str, Any]] = dict) -> Any:
+    """Return a state of somebody's own method as a resume has it, so that the loop goes on with the same: by name, and
+    single numbers as Python's or as NumPy's arrays []. A file tells the two from each other no more, and 0.5 leaves
+    float32 arrays what they are, where ``np.array(0.5)`` makes them float64.
+
+    What the first state has as Python's stays so, and as NumPy's, too. Of others, those that Python's numbers are
+    written as are Python's.
+
+    Args:
+        begin: makes the method's first state; only asked where there are single numbers.
+
+    >>> own = type("Own", (), {"__module__": "mine"})()
+    >>> found = {"t": np.array(3), "beta": np.float64(0.5), "s": np.float32(2)}
+    >>> as_resumed(own, found, lambda: {"t": np.int64(0)})
+    {'beta': 0.5, 's': array(2., dtype=float32), 't': array(3)}
+    """
+    if not is_own(method):
+        return state
+    numbers = [name for name, value in state.items() if not isinstance(value, Weights | Mapping) and not np.ndim(value)]
+    begun = begin() if numbers else {}
+    found = {name: state[name] for name in sorted(state)}  # as a file has them
+    for name in numbers:
+        value = np.asarray(state[name])
+        if name in begun:
+            plain = isinstance(begun[name], bool | int | float) and not isinstance(begun[name], np.generic)
+        else:
+            plain = value.dtype in _PLAIN
+        found[name] = value.item() if plain else value
+    return found
 
 
 def changed(place: str, what: str, before: Mapping[str, Any], after: Mapping[str, Any], round: int) -> str:

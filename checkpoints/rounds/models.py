@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..io.errors import FedscopeError
 from ..io.hdf5 import attribute
 from ..io.hdf5_validation import ValidatedDataset
-from ..models.weights import BFLOAT16, TensorEntry, Weights, from_bfloat16
+from ..models.weights import BFLOAT16, Layout, TensorEntry, Weights, from_bfloat16
 from .reader import RoundFile
 from .writer import CLIENTS, SAMPLED, STARTS, decode, is_encoded
 
@@ -71,10 +71,10 @@ def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
         if not file.validated.is_group(path):
             state[name] = file.array(path)
         elif kind == "model":
-            entries = {e.name: file.array(f"{path}/{e.name}", np.dtype(e.dtype), e.shape) for e in layout.entries}
-            state[name] = layout.flatten(entries)
+            entries = {e.name: file.array(f"{path}/{e.name}", "biuf", e.shape)[None] for e in layout.entries}
+            state[name] = _as_stored(layout, entries).row(0)
         elif kind == "vector":
-            parts = [file.array(f"{path}/{e.name}", "iuf", e.shape).reshape(-1) for e in layout.parameters]
+            parts = [file.array(f"{path}/{e.name}", "biuf", e.shape).reshape(-1) for e in layout.parameters]
             state[name] = np.concatenate(parts)
         else:
             state[name] = read_state(file, path)
@@ -90,7 +90,17 @@ def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weig
     if kind == "vector":
         parts = [file.rows(f"{path}/{e.name}", places, e.shape) for e in file.layout.parameters]
         return np.concatenate([part.reshape(len(places), -1) for part in parts], axis=1)
-    return read_models(file, path, places)
+    entries = file.layout.entries
+    if all(file.validated.dataset(f"{path}/{e.name}", "biuf").dtype.newbyteorder("=") == e.dtype for e in entries):
+        return read_models(file, path, places)
+    return _as_stored(file.layout, {e.name: file.rows(f"{path}/{e.name}", places, e.shape) for e in entries})
+
+
+def _as_stored(layout: Layout, rows: Mapping[str, np.ndarray]) -> Weights:
+    """Make models [C, P] of the rows of all entries, in their own types: what a method keeps may be wider than the
+    model."""
+    parts = [rows[entry.name].reshape(len(rows[entry.name]), prod(entry.shape)) for entry in layout.parameters]
+    return Weights(layout, np.concatenate(parts, axis=1), {e.name: rows[e.name] for e in layout.buffers})
 
 
 def is_packed(file: RoundFile, path: str) -> bool:

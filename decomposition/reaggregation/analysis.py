@@ -9,6 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, analysis, single_result
 from ...analysis.runs import Rounds, RunLike, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.unsaid_scale import unsaid_scale
@@ -16,7 +17,7 @@ from ...checkpoints.recorder.file_order import refuse_recorded_order
 from ...landscape.alignment.step import refuse_unknown_align
 from ...training.inputs.given_servers import servers_of, settings_of
 from ...training.inputs.statistics import refuse_unknown_statistics, statistics_word
-from ...training.methods.servers.checkpoints import is_in_time
+from ...training.methods.servers.checkpoints import INSTEAD, NO_CHECKPOINTS, is_in_time
 from ...training.settings.own_code import short_name
 from .request import ReaggregationRequest
 from .requested_servers import layers_given
@@ -105,6 +106,8 @@ def reaggregate(
             refuse_recorded_order(
                 opened.info.get("imported"), number, f"{opened.path}@{number}", f"--server {short_name(server)}"
             )
+            if not opened.is_foreign:
+                warn_user(f"{NO_CHECKPOINTS}; {INSTEAD}")
     request = ReaggregationRequest(
         opened,
         number,

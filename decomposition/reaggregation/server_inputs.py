@@ -16,6 +16,7 @@ from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.own_calls import ask
+from ...training.returned_arrays import is_own
 from ...training.settings.registry import method_name
 
 #: whose state a server begins with: it keeps none, as in its first round, or as the run's own had it
@@ -78,7 +79,7 @@ def begun_state(run: Run, number: int, config: Config, start: Weights, from_stat
     """A server's state before the round, and whose it is. Raises as
     :func:`~fedscope.decomposition.reaggregation.aggregate.reaggregate`."""
     fresh, name = ask(config.server, config.server.init, start.parameters), method_name(config.server)
-    if not fresh:
+    if not fresh and not (from_state and is_own(config.server) and _made_by(run, number, name)):
         return fresh, "none"
     if not from_state:
         return fresh, "fresh"
@@ -107,4 +108,14 @@ def begun_state(run: Run, number: int, config: Config, start: Weights, from_stat
             f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts with "
             "an empty state"
         )
-    return kept, "recorded"
+    if not kept and not RunMemory(run).tells_state(number - 1):  # its first state says nothing of what it keeps
+        raise FedscopeError(
+            f"--from-state: what {name} kept after round {number - 1} of {run.path} was not recorded, because "
+            f"record.globals leaves that round out; leave --from-state out, and {name} starts with an empty state"
+        )
+    return kept, "recorded" if kept else "none"
+
+
+def _made_by(run: Run, number: int, server: str) -> bool:
+    """Check whether a server made a round."""
+    return run.config is not None and method_name(config_at(run, number).server) == server

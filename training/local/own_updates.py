@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...checkpoints import Layout, Weights
+from ...checkpoints import FedscopeError, Layout, Weights
 from ...checkpoints.io.errors import list_few
 from ..import_string import describe_type
 from ..returned_arrays import ReturnedError, difference, forms, is_own, refuse_buffers, refuse_unwritable, refuse_vector
@@ -69,7 +69,7 @@ def refuse_update(method: ClientMethod, update: Any, layout: Layout, round: int,
                 f"{place} returned {what} of shape {list(np.shape(getattr(update, what)))} ({where}); return a number"
             )
     refuse_unwritable(place, update.message, "message", where)
-    refuse_unwritable(place, update.state, "state", where, models=True)
+    refuse_unwritable(place, update.state, "state", where, layout=layout)
 
 
 def refuse_personal(method: ClientMethod, made: Any, layout: Layout, round: int, client: int) -> None:
@@ -149,6 +149,25 @@ def refuse_sometimes(method: ClientMethod, states: Collection[str], round: int, 
         "names in every round, as task.state has them, with zeros before there is anything to keep",
         "state",
     )
+
+
+def refuse_unrecorded(method: ClientMethod, states: Collection[str], round: int, run: str = "") -> None:
+    """Refuse clients that keep a state after rounds of which no file tells what they kept: they would begin anew.
+
+    Args:
+        states: names of what the round's clients keep, an optimiser's among them.
+        run: the history's folder, where it is known.
+
+    Raises:
+        FedscopeError: they keep something.
+    """
+    lacks = f"none of the files of {run}" if run else "no file"
+    if own := [name for name in states if not name.startswith(PREFIX)]:
+        raise FedscopeError(
+            f"{method_name(method)}.train keeps a state ({list_few(own, 4)}), and what clients kept up to round "
+            f"{round - 1} is in {lacks}, because record.clients leaves it out; train those rounds again with "
+            "record.clients = 'all', and go on from that run"
+        )
 
 
 def refuse_unlike(method: ClientMethod, one: LocalUpdate, other: LocalUpdate, round: int) -> None:

@@ -16,9 +16,11 @@ from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
 from ..local.engine import Engine
 from ..local.engine_choice import with_engine
-from ..local.local_training import refuse_single_samples
+from ..local.local_training import LocalUpdate, refuse_single_samples
+from ..local.own_updates import refuse_unrecorded
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..own_calls import work_of
 from ..profile import Profile
 from ..returned_arrays import is_own
 from ..settings.missing_code import is_given, needs_code
@@ -118,6 +120,8 @@ def branch_with(
     # All that the branch will read of its history is there, or it is refused before anything is made.
     position = position_after(run, round, config, federation.facts)
     _refuse_missing(run, position, config)
+    if position.clients_kept is None:
+        _refuse_unsaid(run, federation, position)
     needed = disk_needed(config, federation.facts, after=round)
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, federation.facts), out)
@@ -227,3 +231,18 @@ def _refuse_missing(run: Run, position: Position, config: Config) -> None:
         memory.refuse_missing_row(t, mean=config.average.averages_first)
     for t in sorted(set(position.last.values())):
         memory.refuse_missing_states(t, [k for k, last in position.last.items() if last == t])
+
+
+def _refuse_unsaid(run: Run, federation: Federation, position: Position) -> None:
+    """Refuse a client method that keeps a state, where no file of the history tells that it does: one client is trained
+    to see it, before anything is made.
+
+    Raises:
+        FedscopeError: it keeps something.
+    """
+    client, round = federation.config.client, position.round + 1
+    ids, memory = federation.cohort(round)[:1], RunMemory(run)
+    tasks = federation.tasks(round, ids, position.start, position.sent or {}, {}, memory)
+    for update in federation.engine.each(work_of(client, "train"), tasks):
+        if isinstance(update, LocalUpdate):  # another thing is refused where it is played
+            refuse_unrecorded(client, update.state, round, str(run.path))

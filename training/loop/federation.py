@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,12 +25,12 @@ from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
 from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
-from ..local.own_updates import refuse_sometimes
+from ..local.own_updates import refuse_sometimes, refuse_unrecorded
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
 from ..own_calls import ask
 from ..profile import time_span
-from ..returned_arrays import is_own
+from ..returned_arrays import as_resumed, is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from ..settings.settings import without_effect
@@ -105,9 +106,9 @@ class Federation:
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
         if measured:
             warn_of_rate(config.client)
-            for chosen in (config.client, config.server, config.average):
-                for sentence in without_effect(chosen):
-                    warn_user(sentence)
+            said = (without_effect(chosen) for chosen in (config.client, config.server, config.average))
+            for sentence in (*chain(*said), *config.server.doubts(config), *config.average.doubts(config)):
+                warn_user(sentence)
         train = data.samples("train")
         # a cluster's workers take what they need to devices of their own
         cluster = engine.compute.cluster is not None
@@ -205,8 +206,11 @@ class Federation:
         with time_span(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
             trained = self.engine.train(config.client, tasks, p, partial(watcher.client, t), self.storage)
-        if is_own(config.client) and position.sent is not None and position.same_client:
-            refuse_sometimes(config.client, trained.states, t, before=bool(position.last))
+        if is_own(config.client) and position.sent is not None:
+            if position.clients_kept is None:
+                refuse_unrecorded(config.client, trained.states, t)
+            elif position.same_client:
+                refuse_sometimes(config.client, trained.states, t, before=bool(position.last))
         cohort = self._cohort(t, ids, p, trained)
         with time_span(profile, "aggregation", t):
             global_, averaged, served, average, row = self._serve(position, trained.clients, cohort, memory)
@@ -222,6 +226,7 @@ class Federation:
             shared = ask(config.client, config.client.share, sent, exchange)
             if is_own(config.client):
                 refuse_shared(config.client, sent, shared, t)
+            shared = self._as_sent(shared, position)
             start = next_start(config, t, global_, averaged, served.state)
         made = _Aggregated(tasks, sent, trained, cohort, global_, averaged, served)
         metrics, everybody = self._measure(made, position, memory)
@@ -253,6 +258,7 @@ class Federation:
             sent=shared,
             average=average,
             last={**position.last, **dict.fromkeys(ids.tolist(), t)} if trained.states else {},
+            clients_kept=bool(trained.states),
         )
 
     def _begin(self, position: Position) -> State:
@@ -261,7 +267,13 @@ class Federation:
         sent = ask(client, client.begin, position.start, self.facts)
         if is_own(client):
             refuse_begun(client, sent)
-        return sent
+        return self._as_sent(sent, position)
+
+    def _as_sent(self, sent: State, position: Position) -> State:
+        """Return what is sent with the model as a resume reads it."""
+        client = self.config.client
+        found: State = as_resumed(client, sent, lambda: ask(client, client.begin, position.start, self.facts))
+        return found
 
     def _cohort(self, round: int, ids: np.ndarray, p: np.ndarray, trained: Trained) -> Cohort:
         """A round's clients as the server sees them."""
@@ -330,6 +342,7 @@ class Federation:
             server = ask(config.server, config.server.init, position.start.parameters)
             if is_own(config.server):
                 refuse_begun(config.server, server)
+            server = self._as_served(server, position)
         else:
             server = position.server
         if first:
@@ -343,8 +356,10 @@ class Federation:
                 target = found.weights
                 served = step_server(config.server, server, position.start, stack([target]), _one(cohort))
             global_ = self._settled(Weights(clients.layout, served.parameters, target.buffers), position.start)
+            served = replace(served, state=self._as_served(served.state, position))
             return global_, None, served, {**found.state, "clients_mean": mean}, mean
         served = step_server(config.server, server, position.start, clients, cohort)
+        served = replace(served, state=self._as_served(served.state, position))
         made = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         global_ = self._settled(made, position.start)
         found = self._average(kept, t, global_, history)
@@ -354,6 +369,12 @@ class Federation:
             warn_of_averaged(both, clients.layout.names)
         return global_, averaged, served, found.state, global_
 
+    def _as_served(self, state: State, position: Position) -> State:
+        """Return what the server keeps as a resume reads it."""
+        server = self.config.server
+        found: State = as_resumed(server, state, lambda: ask(server, server.init, position.start.parameters))
+        return found
+
     def _settled(self, made: Weights, start: Weights) -> Weights:
         """As :meth:`ModelInfo.settled`; a mean is one to the last bit: in float64 that of equal numbers may round."""
         if method_name(self.config.server) == "fma":
@@ -361,11 +382,16 @@ class Federation:
         return self.facts.settled(made, start)
 
     def _average(self, state: Mapping[str, Any], round: int, row: Weights, history: History) -> Averaged:
-        """The average over rounds, and its state."""
-        found = ask(self.config.average, self.config.average.average, state, round, row, history)
+        """The average over rounds, and its state as a resume reads it.
+
+        The clients' mean, which stands beside that state in a round's file, is the loop's: the method is not given it,
+        and may return all that it is given.
+        """
+        own = {name: value for name, value in state.items() if name != "clients_mean"}
+        found = ask(self.config.average, self.config.average.average, own, round, row, history)
         if is_own(self.config.average):
-            refuse_averaged(self.config.average, found, state, row.layout, round)
-        return found
+            refuse_averaged(self.config.average, found, own, row.layout, round)
+        return replace(found, state=as_resumed(self.config.average, found.state))
 
 
 def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:

@@ -16,6 +16,7 @@ from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of
 from ..config.config import Config
 from ..settings.registry import method_name
+from ..user_code.provided_code import with_code
 
 SECTIONS = ("client", "server", "average")
 
@@ -32,7 +33,8 @@ def segments(run: Run) -> list[tuple[float, Config]]:
     """Return the last round that each configuration made, and the configuration, oldest first; the run's own has no
     end."""
     try:
-        history = [(float(last), Config.recorded(tables)) for last, tables in branch_of(run)["history"]]
+        tables = [(float(last), with_code(tables, run.code)) for last, tables in branch_of(run)["history"]]
+        history = [(last, Config.recorded(known)) for last, known in tables]
     except FedscopeError as error:
         raise FedscopeError(f"{run.path / 'run.json'}, the history of the branch: {error}") from None
     return [*history, (inf, config_of(run))]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,12 +15,13 @@ from ..config.config import Config
 from ..local.cohort_storage import put_aside
 from ..local.optimiser_choice import vectors_kept
 from ..local.optimisers import PREFIX
-from ..methods.base import Averaged, ClientState, History, State
+from ..methods.base import Averaged, ClientMethod, ClientState, History, ServerMethod, State
 from ..methods.refused_returns import refuse_recovered
 from ..own_calls import ask
-from ..returned_arrays import is_own
+from ..returned_arrays import as_resumed, is_own, is_somebodys
 from ..settings.missing_code import is_given
-from .run_history import config_at, fresh_sections, method_start, segments
+from ..settings.registry import method_name
+from .run_history import SECTIONS, config_at, fresh_sections, method_start, segments
 from .server import look_ahead
 
 
@@ -37,6 +38,8 @@ class Position:
         last: the round of each client's last participation, for methods whose clients keep something; what they kept
             is in the memory.
         same_client: whether the client method had the settings in that round that it has now.
+        clients_kept: whether clients kept anything in that round, for methods that do not say it; None where no file
+            tells any more.
     """
 
     round: int
@@ -47,6 +50,7 @@ class Position:
     average: Mapping[str, Any] = field(default_factory=dict)
     last: Mapping[int, int] = field(default_factory=dict)
     same_client: bool = True
+    clients_kept: bool | None = False
 
 
 class Memory(Protocol):
@@ -115,7 +119,24 @@ class RunMemory:
         for place in self.run.files_of(round):
             state = {**place.state(), **state}
         sent, average = state.pop("sent", {}), state.pop("average", {})
-        return MethodStates(flat(state), flat(sent), average)
+        server, made = flat(state), config_at(self.run, round) if state or average else None
+        if made is not None:
+            average = as_resumed(made.average, average)
+            server = as_resumed(made.server, server, lambda: self._begun(made.server, round))
+        return MethodStates(server, flat(sent), average)
+
+    def _begun(self, server: ServerMethod, round: int) -> State:
+        """Make a server's first state, whose names and types are of interest alone."""
+        global_ = self.read(round, "global")
+        layout = self.run.layout
+        return ask(server, server.init, np.zeros(layout.size, layout.dtype) if global_ is None else global_.parameters)
+
+    def tells_state(self, round: int) -> bool:
+        """Check whether a file has, or would have, what the server, the average and what is sent left of a round."""
+        return any(
+            "global" in place.models if place.is_round else place.path.parent.name == "states"
+            for place in self.run.files_of(round)
+        )
 
     def client_states(self, last: Mapping[int, int]) -> dict[int, ClientState]:
         """See :class:`Memory`.
@@ -212,12 +233,15 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
     if global_ is None:
         raise FedscopeError(f"{run.path} cannot go on after round {round}: its global model is in none of its files")
     fresh = fresh_sections(run, round, config)
+    _refuse_forgotten(memory, round, config, fresh)
     average, averaged = kept.average, memory.read(round, "averaged")
     if "average" in fresh:
         caught_up = _caught_up(config, facts, memory, round)
         average, averaged = dict(caught_up.state), None if first else caught_up.weights
         if first:
             average["clients_mean"] = memory.row(round, mean=True)
+    # the code of another configuration may not be here
+    average = as_resumed(config.average, average)
     server = kept.server
     if "server" in fresh:
         restarts = averaged is not None and config.average.restarts(round + 1)
@@ -237,7 +261,40 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
         average=average,
         last={} if "client" in fresh else last_participations(run, round, config),
         same_client="client" not in fresh and config_at(run, round).client.table() == config.client.table(),
+        clients_kept=False if "client" in fresh else clients_kept(run, round),
     )
+
+
+def _refuse_forgotten(memory: RunMemory, round: int, config: Config, fresh: Sequence[str]) -> None:
+    """Refuse to go on from a round of which the global model is kept alone, for a later average, where a method of
+    one's own that stays may have kept or sent something, or rounds restart from an average.
+
+    fedscope's own methods make a first state of the same names, so that what lacks is seen.
+
+    Raises:
+        FedscopeError: names the round.
+    """
+    if memory.tells_state(round):
+        return
+    server, client, average = config.server, config.client, config.average
+    keeps = {
+        "server": is_own(server),
+        "client": sends_unsaid(client),
+        "average": is_own(average) or average.restarts(round + 1),
+    }
+    if lost := [section for section in SECTIONS if keeps[section] and section not in fresh]:
+        raise FedscopeError(
+            f"{memory.run.path} cannot go on after round {round}: what the {lost[0]} method left of it is in none of "
+            "its files, because record.globals leaves it out; go on from a round that is recorded, or train with "
+            "record.globals = 'all'"
+        )
+
+
+def sends_unsaid(client: ClientMethod) -> bool:
+    """Check whether a method may send more with the model than what it begins with says: one of somebody's own with a
+    ``share`` of its own."""
+    kind = next(base for base in type(client).__mro__ if "share" in vars(base))
+    return is_somebodys(kind)
 
 
 def going_on(run: Run, round: int, section: str, config: Config, found: State, begin: Callable[[Any], State]) -> State:
@@ -252,6 +309,7 @@ def going_on(run: Run, round: int, section: str, config: Config, found: State, b
     """
     method, before = getattr(config, section), getattr(config_at(run, round), section)
     begun = begin(method)
+    found = as_resumed(method, found, lambda: begun)
     lacking = set(begun) - set(found)
     later: set[str] = set()
     if lacking and is_given(before):
@@ -261,7 +319,8 @@ def going_on(run: Run, round: int, section: str, config: Config, found: State, b
             f"{run.path} cannot go on after round {round}: what the {section} method keeps ({list_few(lost)}) is "
             "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
         )
-    return {**found, **{name: begun[name] for name in sorted(later)}}
+    whole: State = as_resumed(method, {**found, **{name: begun[name] for name in sorted(later)}}, lambda: begun)
+    return whole
 
 
 def last_participations(
@@ -274,7 +333,7 @@ def last_participations(
     Args:
         known: who took part, by round, of the rounds that have been read before; it is added to.
     """
-    if not vectors_kept(config.client) and not _kept_by_methods(run, round):
+    if not vectors_kept(config.client) and not clients_kept(run, round):
         return {}
     known = {} if known is None else known
     since = max(method_start(run, "client", round), _nothing_kept_until(run, round))
@@ -287,9 +346,35 @@ def last_participations(
     return last
 
 
-def _kept_by_methods(run: Run, round: int) -> set[str]:
-    """Return what the clients of a round kept, but for their optimisers' state."""
-    return {name for file in run.files_of(round) for name in file.client_states if not name.startswith(PREFIX)}
+def clients_kept(run: Run, round: int) -> bool | None:
+    """Check whether the clients of a round kept anything, but for their optimisers' state; None where no file tells.
+
+    A round whose clients were not recorded says nothing of it. Then another one says it in which the client method had
+    the same settings, because clients keep the same in every round.
+    """
+    made, since = config_at(run, round), 0
+    if is_given(made.client) and not is_own(made.client):
+        return made.client.vectors_kept > 0
+    if (said := _said_of_kept(run, round)) is not None:
+        return said
+    for last, config in segments(run):
+        end = int(min(last, max(run.rounds, default=0)))
+        policy, _ = config.record.policies()
+        if method_name(config.client) == method_name(made.client) and config.client.table() == made.client.table():
+            for t in range(since + 1, end + 1):
+                likely = policy.keeps(t, config.run.rounds)  # no other one is looked at: there may be thousands
+                if likely and t in run.rounds and (said := _said_of_kept(run, t)) is not None:
+                    return said
+        since = end
+    return None
+
+
+def _said_of_kept(run: Run, round: int) -> bool | None:
+    """Return what the files of one round say of what its clients kept."""
+    files = run.files_of(round)
+    if any(not name.startswith(PREFIX) for file in files for name in file.client_states):
+        return True
+    return False if any(file.has_clients for file in files) else None
 
 
 def _nothing_kept_until(run: Run, round: int) -> int:
@@ -298,11 +383,15 @@ def _nothing_kept_until(run: Run, round: int) -> int:
     until = 0
     for last, config in segments(run):
         end = int(min(last, round))
-        if end > until and not vectors_kept(config.client) and not any(f.client_states for f in run.files_of(end)):
+        if end > until and not vectors_kept(config.client) and not _any_kept(run, end):
             until = end
         if last >= round:
             break
     return until
+
+
+def _any_kept(run: Run, round: int) -> bool:
+    return any(file.client_states for file in run.files_of(round)) or bool(clients_kept(run, round))
 
 
 def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) -> Averaged:
@@ -314,7 +403,8 @@ def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) 
 
     history = History(row, facts)
     state = ask(config.average, config.average.recover, round - 1, history)
+    state = as_resumed(config.average, state)
     found = ask(config.average, config.average.average, state, round, row(round), history)
     if is_own(config.average):
         refuse_recovered(config.average, found, state, facts.layout, round)
-    return found
+    return replace(found, state=as_resumed(config.average, found.state))

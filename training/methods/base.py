@@ -17,7 +17,7 @@ One round, in the order of the calls::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -287,7 +287,7 @@ class Served:
 
 
 #: functions of servers that a step does not call
-_NO_PART_OF_STEP = ("resolve", "validates_on", "needs_all", "init", "weights", "look_ahead")
+_NO_PART_OF_STEP = ("resolve", "doubts", "validates_on", "needs_all", "init", "weights", "look_ahead")
 
 
 @dataclass(frozen=True)
@@ -335,6 +335,10 @@ class ServerMethod(Settings):
         """As :meth:`ClientMethod.resolve`; the configuration's client is settled by then."""
         return self
 
+    def doubts(self, config: Config) -> Iterator[str]:
+        """Yield what is said where a run of ``config`` is trained and measured, a sentence each."""
+        yield from ()
+
     @property
     def validates_on(self) -> tuple[str, int | None] | None:
         """The split on which it compares models, and how many of its samples (None: all); None where it does not."""
@@ -346,7 +350,11 @@ class ServerMethod(Settings):
         return self.reads == "rows" or self.validates_on is not None
 
     def init(self, w: np.ndarray) -> State:
-        """Return the state before its first round; ``w`` [P] is the model at that time."""
+        """Return the state before its first round; ``w`` [P] is the model at that time.
+
+        A single number stays what it is here in all rounds, Python's ``3`` or ``np.array(3)``, because a run's file
+        does not tell the two from each other. One that a later state adds is handed on as Python's.
+        """
         return {}
 
     def weights(self, samples: np.ndarray) -> np.ndarray:
@@ -424,6 +432,10 @@ class AverageMethod(Settings):
         Raises:
             FedscopeError: such a setting.
         """
+
+    def doubts(self, config: Config) -> Iterator[str]:
+        """As :meth:`ServerMethod.doubts`."""
+        yield from ()
 
     def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:
         """Return the pace of round t; by default the client's own."""

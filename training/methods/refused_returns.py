@@ -153,15 +153,14 @@ def refuse_averaged(method: AverageMethod, found: Any, state: Mapping[str, Any],
         kind = "global_.layout.dtype"
         refuse_vector(f"{place} returned weights", weights.parameters, layout, round, kind=kind)
         refuse_buffers(f"{place} returned weights", weights, f"in round {round}", "global_.buffers")
-    refuse_unwritable(place, found.state, models=True)
+    refuse_unwritable(place, found.state, layout=layout)
     if "clients_mean" in found.state:
         raise ReturnedError(
             f"{place} keeps a state named 'clients_mean', which is taken in a round's file; give it another name",
             "state",
         )
-    own = {name: value for name, value in state.items() if name != "clients_mean"}
-    if own and forms(own) != forms(found.state):
-        raise ReturnedError(changed(place, "the state", own, found.state, round), "state")
+    if state and forms(state) != forms(found.state):
+        raise ReturnedError(changed(place, "the state", state, found.state, round), "state")
 
 
 def refuse_recovered(method: AverageMethod, found: Any, state: State, layout: Layout, round: int) -> None:
@@ -170,7 +169,7 @@ def refuse_recovered(method: AverageMethod, found: Any, state: State, layout: La
     Raises:
         ReturnedError: as :func:`refuse_averaged`; a state of another form than it keeps itself.
     """
-    refuse_unwritable(f"{method_name(method)}.recover", state, models=True)
+    refuse_unwritable(f"{method_name(method)}.recover", state, layout=layout)
     refuse_averaged(method, found, {}, layout, round)
     if state and forms(state) != forms(found.state):
         raise ReturnedError(

@@ -213,3 +213,22 @@ def test_a_branch_says_that_a_server_of_ones_own_begins_anew(history: Run) -> No
     (note,) = notes(Heavy)
     assert "Heavy keeps a state, which the history, made with fma, does not have: it starts with an empty" in note
     assert notes(Plain) == notes(FMA) == []
+
+
+def test_an_average_before_the_server_may_return_all_that_it_is_given(tmp_path: Path) -> None:
+    """The clients' mean lies beside its state in a round's file, and is the loop's."""
+
+    @dataclass(frozen=True)
+    class First(AverageMethod):
+        averages_first = True
+
+        def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
+            assert "clients_mean" not in state
+            found = ema(state, global_)
+            return Averaged(found.weights, {**state, **found.state})
+
+    run = trained(tmp_path / "run", First, server={"method": "fedavgm"})
+    assert sorted(run.round(6).state()["average"]) == ["clients_mean", "mean"]
+    cut = train(merge(SMALL, {"server": {"method": "fedavgm"}}), tmp_path / "cut", average=First, until=3)
+    last = resume(cut.path, code={"average": First}).round(6).read("global").parameters
+    assert last.tobytes() == run.round(6).read("global").parameters.tobytes()

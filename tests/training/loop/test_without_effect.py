@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import fedscope
 from fedscope.checkpoints import FedscopeWarning
 from fedscope.training import Config, train
 from fedscope.training.settings.registry import METHOD_SECTIONS, find, names
@@ -66,3 +67,68 @@ def test_a_rate_of_another_exploration_is_told_where_it_is_trained(tmp_path: Pat
     with warnings.catch_warnings():
         warnings.simplefilter("error", FedscopeWarning)
         train({**small, "average": {"method": "ima", "explore": "cyclic", "explore_high": 0.5}}, tmp_path / "cyclic")
+
+
+def doubts(**tables: Any) -> list[str]:
+    config = Config.read(tables)
+    return [*config.server.doubts(config), *config.average.doubts(config)]
+
+
+LEFT_OUT = "leave exploring out with --set average.explore=none"
+
+
+@pytest.mark.parametrize("explore", ["stage", "epochs"])
+def test_an_exploration_whose_first_step_comes_too_late_is_told(explore: str) -> None:
+    def said(rounds: int, **average: Any) -> list[str]:
+        return doubts(run={"rounds": rounds}, average={"method": "ima", "explore": explore, **average})
+
+    words = (
+        f"average.explore = '{explore}' has no effect: its first step comes average.explore_period = 20 rounds after "
+        "round {0}, where averaging starts, and the last round is {1}; "
+    )
+    less = "give --set average.explore_period=15, or less, or "
+    assert said(60) == [words.format(45, 60) + less + LEFT_OUT]
+    assert said(60, explore_period=15) == [], "the remedy: it counts in the last round"
+    assert said(60, explore="none") == [], "the other one"
+    assert said(4) == [words.format(3, 4) + LEFT_OUT], "no period is that short"
+    assert said(80) == []
+    assert said(60, start=40) == []
+
+
+def test_an_epoch_less_of_one_is_told() -> None:
+    average = {"method": "ima", "explore": "epochs", "explore_period": 2}
+    assert doubts(client={"epochs": 1}, average=average) == [
+        "average.explore = 'epochs' has no effect with client.epochs = 1, of which none can be left out; give --epochs "
+        f"2 or more, or {LEFT_OUT}"
+    ]
+    assert doubts(client={"epochs": 2}, average=average) == []
+    assert doubts(client={"epochs": 1}, average={**average, "explore": "stage"}) == []
+
+
+CLIENTS = (
+    "--server checkpoints takes clients for checkpoints of one training, the one with the greatest id for the newest, "
+    "and weighs those of a federation by their numbers; give --server fma, or --set server.shape=uniform without "
+    "server.last"
+)
+
+
+def test_clients_that_are_weighed_by_their_numbers_are_told() -> None:
+    assert doubts(server={"method": "checkpoints"}) == [CLIENTS]
+    assert doubts(server={"method": "checkpoints", "shape": "uniform", "last": 2}) == [CLIENTS]
+    assert doubts(server={"method": "checkpoints", "shape": "uniform"}) == []
+    assert doubts(server={"method": "fedadam"}) == []
+
+
+def test_doubts_are_told_where_a_run_is_trained_and_reaggregated(tmp_path: Path) -> None:
+    small = {"data": {"clients": 4, "share": 0.2}, "model": {"hidden": [4]}, "client": {"epochs": 1}}
+    small["run"] = {"rounds": 2, "participation": 0.5, "evaluate_clients": 0}
+    with pytest.warns(FedscopeWarning, match="checkpoints.* takes clients for checkpoints of one training"):
+        train({**small, "server": {"method": "checkpoints"}}, tmp_path / "checkpoints")
+    with pytest.warns(FedscopeWarning, match="no effect: its first step comes average.explore_period = 20 rounds"):
+        train({**small, "average": {"method": "ima", "explore": "stage"}}, tmp_path / "stage")
+    run = train(small, tmp_path / "run")
+    with pytest.warns(FedscopeWarning, match="checkpoints.* takes clients for checkpoints of one training"):
+        fedscope.reaggregate(run, "checkpoints", rounds="last", limit=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        fedscope.reaggregate(run, "checkpoints", rounds="last", limit=20, settings={"shape": "uniform"})

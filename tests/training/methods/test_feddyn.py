@@ -184,7 +184,9 @@ def test_alpha_is_the_clients_or_a_hundredth(small: Any) -> None:
 
 def test_two_alphas_are_refused() -> None:
     tables = {"client": {"method": "feddyn", "alpha": 0.1}, "server": {"method": "feddyn", "alpha": 0.2}}
-    with pytest.raises(
-        FedscopeError, match=r"server\.alpha = 0\.2 and client\.alpha = 0\.1 differ, .* give both the same"
-    ):
+    words = (
+        r"^server\.alpha = 0\.2 and client\.alpha = 0\.1 differ, but FedDyn has one alpha; give --set "
+        r"server\.alpha=0\.2 --set client\.alpha=0\.2, or --set server\.alpha=0\.1 --set client\.alpha=0\.1$"
+    )
+    with pytest.raises(FedscopeError, match=words):
         Config.read(tables)

@@ -137,9 +137,11 @@ def test_gamma_is_one_for_both_halves_and_the_clients_own_beside_another_server(
         assert Config.read(found).tables() == found
     beside = settled({"method": "fedmoswa", "gamma": 0.4}, {"method": "fedadam"}).tables()
     assert beside["client"]["gamma"] == 0.4
-    with pytest.raises(
-        FedscopeError, match=r"client\.gamma = 0\.4 and server\.gamma = 0\.3 differ, but FedMoSWA has one"
-    ):
+    words = (
+        r"^client\.gamma = 0\.4 and server\.gamma = 0\.3 differ, but FedMoSWA has one gamma; give --set "
+        r"client\.gamma=0\.4 --set server\.gamma=0\.4, or --set client\.gamma=0\.3 --set server\.gamma=0\.3$"
+    )
+    with pytest.raises(FedscopeError, match=words):
         settled({"method": "fedmoswa", "gamma": 0.4}, {"method": "fedmoswa", "gamma": 0.3})
     with pytest.raises(
         FedscopeError, match=r"server\.gamma = 0\.3 moves .* but the client method is sgd; leave it out"

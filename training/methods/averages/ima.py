@@ -3,7 +3,7 @@ Heterogeneous Data", IEEE TMC 2024, Section 6."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -114,6 +114,26 @@ class IMA(AverageMethod):
             raise FedscopeError(
                 f"average.explore_low = {self.explore_low:g} is not below the highest rate of {self.explore}, "
                 f"{high:g}; give a greater average.explore_high or a smaller average.explore_low"
+            )
+
+    def doubts(self, config: Config) -> Iterator[str]:
+        """Yield that nothing is explored, because no step of ``stage`` or ``epochs`` comes before the last round, or
+        clients have one epoch from the start."""
+        if self.explore not in ("stage", "epochs") or self.start is None:
+            return
+        place, none = f"average.explore = {self.explore!r}", "leave exploring out with --set average.explore=none"
+        left = config.run.rounds - self.start
+        if self.explore == "epochs" and config.client.epochs == 1:
+            yield (
+                f"{place} has no effect with client.epochs = 1, of which none can be left out; give --epochs 2 or "
+                f"more, or {none}"
+            )
+        elif left < self.explore_period:
+            fits = f"give --set average.explore_period={left}, or less, or " if left > 1 else ""
+            yield (
+                f"{place} has no effect: its first step comes average.explore_period = {self.explore_period} rounds "
+                f"after round {self.start}, where averaging starts, and the last round is {config.run.rounds}; {fits}"
+                f"{none}"
             )
 
     def explore_pace(self, round: int, pace: LocalSchedule, client: ClientMethod) -> LocalSchedule:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, Weights
+from ....checkpoints import Weights
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import Exchange, MethodInfo, State
+from ..shared.one_setting import two_values
 from .fedswa import FedSWA
 
 if TYPE_CHECKING:
@@ -70,10 +71,7 @@ class FedMoSWA(FedSWA):
         server = config.tables()["server"]
         theirs: float | None = server.get("gamma") if server["method"] == "fedmoswa" else None
         if self.gamma is not None and theirs is not None and self.gamma != theirs:
-            raise FedscopeError(
-                f"client.gamma = {self.gamma:g} and server.gamma = {theirs:g} differ, but FedMoSWA has one gamma; give "
-                f"both the same: --set client.gamma={theirs:g} --set server.gamma={theirs:g}"
-            )
+            raise two_values("FedMoSWA", "gamma", client=self.gamma, server=theirs)
         return replace(self, gamma=self.gamma or theirs or _GAMMA)
 
     def begin(self, w: Weights, facts: ModelInfo) -> State:

@@ -5,9 +5,9 @@ Training Durations", NeurIPS 2024."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,6 +15,16 @@ from ....checkpoints import Weights, weighted_mean
 from ...settings.settings import setting
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.checkpoint_weights import checkpoint_weights
+
+if TYPE_CHECKING:
+    from ...config.config import Config
+
+#: of the clients of a federation
+NO_CHECKPOINTS = (
+    "--server checkpoints takes clients for checkpoints of one training, the one with the greatest id for the newest, "
+    "and weighs those of a federation by their numbers"
+)
+INSTEAD = "give --server fma, or --set server.shape=uniform without server.last"
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,11 @@ class Checkpoints(ServerMethod):
     beta: float = setting(
         0.9, "β of ema: how much an older one counts less than the next", above=0, below=1, only_with=("shape", "ema")
     )
+
+    def doubts(self, config: Config) -> Iterator[str]:
+        """Yield that the clients of a federation are no checkpoints."""
+        if is_in_time(self):
+            yield f"{NO_CHECKPOINTS}; {INSTEAD}"
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         there = np.flatnonzero(cohort.p)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from ....checkpoints import FedscopeError, Weights
+from ....checkpoints import Weights
 from ...settings.settings import setting
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
+from ..shared.one_setting import two_values
 from ..shared.server_steps import mean_update
 
 if TYPE_CHECKING:
@@ -53,10 +54,7 @@ class FedDyn(ServerMethod):
         client = config.tables()["client"]
         theirs: float | None = client.get("alpha") if client["method"] == "feddyn" else None
         if self.alpha is not None and theirs is not None and self.alpha != theirs:
-            raise FedscopeError(
-                f"server.alpha = {self.alpha:g} and client.alpha = {theirs:g} differ, but FedDyn has one alpha; "
-                f"give both the same: --set client.alpha={theirs:g} --set server.alpha={theirs:g}"
-            )
+            raise two_values("FedDyn", "alpha", server=self.alpha, client=theirs)
         return replace(self, alpha=self.alpha or theirs or _ALPHA)
 
     def init(self, w: np.ndarray) -> State:
