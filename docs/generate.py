@@ -86,8 +86,11 @@ def help_of(*words: str) -> str:
 METHODS_HEAD = """\
 A method has three parts: a client (what a client minimises and how it steps), a server (how the clients' models \
 become the next model) and an average over rounds. `--method NAME` takes all parts of that name; other parts stay \
-plain. `--client`, `--server` and `--average` combine any three. Names may be in upper or lower case, `fedavg` \
-means `fma`, and `fedpake`, as which FedSA was published in 2025, means `fedsa`:
+plain. `--client`, `--server` and `--average` combine any three. Without `--method` and without a recipe, what \
+neither you nor your configuration file names is IMA's: the client `sgd`, the server `fma` and the average `ima`. So \
+`--client fedsam` alone is averaged over rounds, and `--method fedsam` is not. `--average none` leaves the average \
+out. Names may be in upper or lower case, `fedavg` means `fma`, and `fedpake`, as which FedSA was published in 2025, \
+means `fedsa`:
 
 ```sh
 fedscope train --method fedprox --rounds 6 --out runs/fedprox
