@@ -324,8 +324,9 @@ def settings_page() -> str:
         "# Settings",
         "A configuration has seven sections. Set any key in a TOML file (`fedscope train CONFIG.toml`) or on the "
         "command line (`--set section.key=value`, written as in TOML; bare words are strings). Some keys have a flag "
-        "of their own. Later ones override earlier ones: method preset < CONFIG.toml < flag < `--set`. A run keeps the "
-        "resolved settings in its `config.toml`.",
+        "of their own. Later ones override earlier ones: CONFIG.toml < `--method` < flag < `--set`. `--method` "
+        "replaces the client, the server and the average that CONFIG.toml names, and drops the settings that are "
+        "theirs alone. A run keeps the resolved settings in its `config.toml`.",
         methods_part(),
         *section_part("data", DataConfig),
         *data_parts(),

@@ -23,7 +23,7 @@ from fedscope.landscape.planes import basins
 from fedscope.results import ArrayResult, Result, TableResult
 from fedscope.training.config.sources import Setup
 from fedscope.training.curves import bands
-from fedscope.training.settings.registry import find, names
+from fedscope.training.settings.registry import find, names, preset
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -74,6 +74,20 @@ def test_what_stands_in_for_a_method_that_nobody_names_is_what_help_and_page_say
     assert "Without --method and --recipe, ima if nothing names another." in help_
     said = "is IMA's: the client `sgd`, the server `fma` and the average `ima`."
     assert said in (DOCS / "methods.md").read_text(encoding="utf-8")
+
+
+def test_a_method_goes_before_a_file_and_drops_what_is_its_methods_alone() -> None:
+    stored = {"client": {"method": "fedprox", "mu": 0.3, "lr": 0.2}, "server": {"method": "fedadam"}}
+    table = Setup(stored=stored).config("scaffold").tables()
+    assert {name: table[name]["method"] for name in ("client", "server", "average")} == preset_names("scaffold")
+    assert (table["client"]["lr"], "mu" in table["client"]) == (0.2, False)
+    said = "CONFIG.toml < `--method` < flag < `--set`"
+    assert said in (DOCS / "reference" / "settings.md").read_text(encoding="utf-8")
+
+
+def preset_names(method: str) -> dict[str, str]:
+    """The client, the server and the average of a method."""
+    return {section: str(table["method"]) for section, table in preset(method).items()}
 
 
 def test_commands_of_a_page_are_seen() -> None:
