@@ -302,8 +302,15 @@ def format_option(name: str = "--format") -> Decorator:
     )
 
 
-def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--out, --width, --title, --style, --format, --label, --redraw, --force and --json as ``output``."""
+_OUT = (
+    "Where to write, without an extension; DIR/ keeps the default name (default: RUN/figures/..., without a run "
+    "figures/...)."
+)
+
+
+def output_options(function: Callable[..., Any], out: str = _OUT) -> Callable[..., Any]:
+    """--out, whose help ``out`` is, --width, --title, --style, --format, --label, --redraw, --force and --json as
+    ``output``."""
     drawing = [
         click.option("--width", type=Inches(), metavar="3.5in", help="Width of the figure (default: a column, 3.5in)."),
         click.option("--title", type=Words(), help="Title of the figure (default: none)."),
@@ -319,7 +326,8 @@ def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--redraw", is_flag=True, help="Draw an existing result again without computing anything."),
     ]
-    return _pack(function, "output", Output, [_OUT, *drawing, _FORCE, _JSON])
+    where = click.option("--out", type=ResultPath(), metavar="BASE", help=out)
+    return _pack(function, "output", Output, [where, *drawing, _FORCE, _JSON])
 
 
 _COLOUR_SCALE = "Colours, and heights of pages: by the logarithm of the excess over the minimum, or linear."
@@ -369,12 +377,6 @@ def surface_options(*, panels: bool) -> Decorator:
     return decorate
 
 
-_OUT = click.option(
-    "--out",
-    type=ResultPath(),
-    metavar="BASE",
-    help="Where to write, without an extension; DIR/ keeps the default name (default: RUN/figures/...).",
-)
 _FORCE = click.option("--force", is_flag=True, help="Compute again, and replace an existing result.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 

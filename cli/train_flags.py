@@ -30,7 +30,13 @@ FLAGS = (
     ("--device", "run.device", "DEVICE", "cpu, cuda, mps, xpu, or auto."),
     ("--client", "client.method", "NAME", "What a client minimises and how it steps; your own as module:Class."),
     ("--server", "server.method", "NAME", "How client models become the next model; your own as module:Class."),
-    ("--average", "average.method", "NAME", "Average over rounds; your own as module:Class."),
+    (
+        "--average",
+        "average.method",
+        "NAME",
+        "Average over rounds, or none; your own as module:Class. Without --method and --recipe, ima if nothing names "
+        "another.",
+    ),
 )
 #: the key of each
 PLACES = {flag: place for flag, place, *_ in FLAGS}

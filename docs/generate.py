@@ -86,8 +86,11 @@ def help_of(*words: str) -> str:
 METHODS_HEAD = """\
 A method has three parts: a client (what a client minimises and how it steps), a server (how the clients' models \
 become the next model) and an average over rounds. `--method NAME` takes all parts of that name; other parts stay \
-plain. `--client`, `--server` and `--average` combine any three. Names may be in upper or lower case, `fedavg` \
-means `fma`, and `fedpake`, as which FedSA was published in 2025, means `fedsa`:
+plain. `--client`, `--server` and `--average` combine any three. Without `--method` and without a recipe, what \
+neither you nor your configuration file names is IMA's: the client `sgd`, the server `fma` and the average `ima`. So \
+`--client fedsam` alone is averaged over rounds, and `--method fedsam` is not. `--average none` leaves the average \
+out. Names may be in upper or lower case, `fedavg` means `fma`, and `fedpake`, as which FedSA was published in 2025, \
+means `fedsa`:
 
 ```sh
 fedscope train --method fedprox --rounds 6 --out runs/fedprox
@@ -321,8 +324,9 @@ def settings_page() -> str:
         "# Settings",
         "A configuration has seven sections. Set any key in a TOML file (`fedscope train CONFIG.toml`) or on the "
         "command line (`--set section.key=value`, written as in TOML; bare words are strings). Some keys have a flag "
-        "of their own. Later ones override earlier ones: method preset < CONFIG.toml < flag < `--set`. A run keeps the "
-        "resolved settings in its `config.toml`.",
+        "of their own. Later ones override earlier ones: CONFIG.toml < `--method` < flag < `--set`. `--method` "
+        "replaces the client, the server and the average that CONFIG.toml names, and drops the settings that are "
+        "theirs alone. A run keeps the resolved settings in its `config.toml`.",
         methods_part(),
         *section_part("data", DataConfig),
         *data_parts(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,11 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
     help="Surfaces: which losses (default: those that the file has; if both, test of an .h5, train of a plane.npz).",
 )
 @surface_options(panels=False)
-@output_options
+@partial(
+    output_options,
+    out="Models: folder of the run, which has to be given. Surfaces: where to write, without an extension (default: "
+    "figures/import-FILE).",
+)
 def command(files: tuple[str, ...], output: Output, split: str | None, **given: Any) -> None:
     """Make a run from models that another program has trained, or draw a surface that it has computed.
 

@@ -36,7 +36,7 @@ from ..options import Output, choice, output_options, refuse_given
     type=Count(1),
     default=5000,
     show_default=True,
-    help="With --tsne: number of parameters, at most 20000 (100000 with torchdr), in proportion to the layers.",
+    help="With --tsne: number of parameters, at most 20000 (60000 with torchdr), in proportion to the layers.",
 )
 @click.option("--perplexity", type=float, default=30.0, show_default=True, help="With --tsne: neighbours of a point.")
 @choice(

@@ -53,7 +53,7 @@ def command(run: str, assignments: tuple[str, ...], source: EvaluationConfig, ou
 
     The command writes the models. It compares their loss and error with the recorded global model and with plain FMA.
     A server that keeps a state starts with an empty one unless --from-state is given. Averages over rounds are left
-    out. All clients are read at once.
+    out. Clients of more than half a GB in all stay in the round's file.
 
     With --layers the other layers are aggregated by --server. Where layers stay personal, loss and error are the means
     over clients of those of each one's own model.

@@ -46,7 +46,7 @@ def parameters(
         parameters: names, as in ``conv1.weight[3,0,2,2]`` (indices from 0); by default the most skewed.
         top: without ``parameters`` so many, the most skewed of each layer first.
         tsne: a map of one run's parameters, which is a :class:`~fedscope.decomposition.parameters.result.ParameterMap`.
-        sample: of the map: how many parameters, at most 20000 (100000 with torchdr), in proportion to the layers.
+        sample: of the map: how many parameters, at most 20000 (60000 with torchdr), in proportion to the layers.
         perplexity: of the map: neighbours of a point.
         backend: of the map: ``sklearn``, or ``torchdr``, which runs on a GPU.
         device: of ``torchdr``.

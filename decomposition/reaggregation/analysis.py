@@ -51,8 +51,8 @@ def reaggregate(
 
     Gives the models, and compares their loss and error with the recorded global model's and plain FMA's; see
     :func:`~fedscope.decomposition.reaggregation.aggregate.reaggregate` for what a server is given. A server that keeps
-    a state starts with an empty state unless ``from_state`` is given. Averages over rounds are left out. All clients
-    are read at once.
+    a state starts with an empty state unless ``from_state`` is given. Averages over rounds are left out. Clients
+    of more than half a GB stay in the round's file, and servers are given blocks of their columns where they take them.
 
     Args:
         run: ``RUN@40``, or a run with ``rounds=40``.

@@ -36,6 +36,7 @@ from ..build import (
 )
 from ..config.config import Config
 from ..config.from_python import SINGLE, config_with
+from ..data.arrays import say_own_scale
 from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
@@ -143,6 +144,8 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     data = data_to_train_on(
         config.data.name, learnt
     )  # a mistake in what was typed comes before what lies at a default place
+    if isinstance(data.x_train, np.ndarray) and data.x_train.dtype.kind == "f" and not data.means:
+        say_own_scale(data.name, data.x_train)
     refuse_occupied(out, options.force)  # looked at again when the run is created
     if config.data.augment != "none" and len(data.shape) != 3:
         raise FedscopeError(

@@ -26,13 +26,17 @@ def printed_row(table: Comparison, row: str) -> str:
 
 
 def find_row(asked: str, rows: Collection[str]) -> str | None:
-    """Return the row that is called so: as it is, as the field calls its method, or as a table prints it.
+    """Return the row that is called so: as it is, as the field calls its method, as a table prints it, or as ``ls``
+    calls its runs.
 
     >>> find_row("FedAvg", ["fma", "ima"]), find_row("FMA (FedAvg)", ["fma"]), find_row("imaa", ["fma"])
     ('fma', 'fma', None)
+    >>> find_row("fedsam-ima", ["fma", "fedsam+ima"])
+    'fedsam+ima'
     """
     said = [row for row in rows if printed_words(row, ("method",)).lower() == asked.lower()]
-    return next((name for name in (asked, canonical_method(asked), *said) if name in rows), None)
+    listed = [row for row in rows if row.replace("+", "-") == asked]
+    return next((name for name in (asked, canonical_method(asked), *said, *listed) if name in rows), None)
 
 
 def labels_of_rows(given: Sequence[str] | Mapping[str, str] | str | None, rows: Sequence[str]) -> dict[str, str]:

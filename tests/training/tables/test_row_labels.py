@@ -144,6 +144,12 @@ def test_labels_that_do_not_fit_are_refused(given: Any, said: str) -> None:
     assert str(refused.value) == said
 
 
+@pytest.mark.parametrize("asked", ["fedsam-ima", "fedsam+ima", "FedSAM + IMA"])
+def test_a_row_is_named_as_ls_calls_its_runs_too(asked: str) -> None:
+    assert labels_of_rows([f"{asked}=ours"], ("fma", "fedsam+ima")) == {"fedsam+ima": "ours"}
+    assert labels_of_rows({asked: "ours"}, ("fma", "fedsam+ima")) == {"fedsam+ima": "ours"}
+
+
 @pytest.mark.parametrize("labels", [{"fma": "IMA"}, {"ima": "FMA (FedAvg)"}, {"fma": "x", "ima": "x"}])
 def test_two_rows_of_one_printed_name_are_refused(labels: Mapping[str, str]) -> None:
     with pytest.raises(FedscopeError, match=r"^two of the .* would be called '.*'; give each a label of its own$"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,8 @@ import fedscope
 import fedscope.training.config.from_python
 import fedscope.training.sweeps.plan
 from fedscope import Run
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.training.data.arrays import say_own_scale
 
 SMALL: dict[str, Any] = {"clients": 4, "rounds": 2, "epochs": 1, "participation": 0.5}
 
@@ -162,3 +164,53 @@ def test_slips_are_said(tmp_path: Path, keywords: dict[str, Any], said: str) -> 
 def test_out_is_asked_for() -> None:
     with pytest.raises(FedscopeError, match=r"out= is missing: the folder of the run"):
         fedscope.train(rounds=1)
+
+
+def scale_notes(**given: Any) -> list[str]:
+    """What a training of one round says of the scale of its samples."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fedscope.train(model=nn.Linear(4, 3), clients=4, participation=0.5, rounds=1, epochs=1, force=True, **given)
+    return [str(one.message) for one in caught if "have mean" in str(one.message)]
+
+
+def test_samples_far_from_standard_ones_are_said_and_either_remedy_works(mine: Any, tmp_path: Path) -> None:
+    x, y = mine.load()
+    rows = np.repeat(np.linspace(0, 16, len(x), dtype=np.float32)[:, None], 4, axis=1)
+    train, test = (slice(0, None, 2), slice(1, None, 2))
+    given = ((rows[train], y[train]), (rows[test], y[test]))
+    mean, deviation = rows[train].mean(), rows[train].std()
+    assert scale_notes(data=given, out="run") == [
+        f"python:arrays: the training samples have mean {mean:.3g} and deviation {deviation:.3g}, and are taken as "
+        "they are; unless your model scales them itself, give both splits less the training samples' mean and divided "
+        "by their deviation, or all four arrays as npz:FILE, which is standardised"
+    ]
+    scaled = (rows - mean) / deviation
+    assert scale_notes(data=((scaled[train], y[train]), (scaled[test], y[test])), out="run") == []
+    np.savez("mine.npz", x_train=rows[train], y_train=y[train], x_test=rows[test], y_test=y[test])
+    assert scale_notes(data="npz:mine.npz", out="run") == []
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.random.default_rng(0).standard_normal((500, 4)),
+        np.random.default_rng(0).random((500, 4)),
+        np.eye(500, 300),
+        np.random.default_rng(0).standard_t(3, (500, 4)) / 3**0.5,
+        np.full((500, 4), 2.0),
+        np.zeros((500, 4)),
+    ],
+    ids=["standardised", "from 0 to 1", "one place", "heavy tails", "one number", "zeros"],
+)
+def test_samples_of_usual_scales_are_not_said(x: np.ndarray) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        say_own_scale("arrays", x.astype(np.float32))
+
+
+@pytest.mark.parametrize("factor", [255.0, 1e-3])
+def test_samples_of_scales_far_off_are_said(factor: float) -> None:
+    x = np.random.default_rng(0).random((500, 4)).astype(np.float32) * np.float32(factor)
+    with pytest.warns(FedscopeWarning, match=f"have mean {x.mean():.3g} and deviation {x.std():.3g}, and are taken as"):
+        say_own_scale("arrays", x)
