@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...checkpoints import Layout
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.weights import tensors_of
@@ -104,7 +106,7 @@ def _evenly(whole: int, count: int) -> Tensor:
     """Numbers of evenly chosen samples."""
     import torch
 
-    return torch.linspace(0, whole - 1, min(count, whole)).long().unique()
+    return torch.from_numpy(np.unique(np.linspace(0, whole - 1, min(count, whole)).astype(np.int64)))
 
 
 def _whole(parts: list[Any]) -> Tensor | None:
