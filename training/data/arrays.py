@@ -119,7 +119,8 @@ def output_count(
 def counts_labels(task: Task, targets: Sequence[np.ndarray], declared: np.ndarray | int | None) -> bool:
     """Check whether :func:`output_count` counts but the labels that there are, so that a model may have more
     outputs."""
-    return declared is None and not are_numbers(task, targets[0], declared)
+    # of whole numbers too that are no classes: stored models may have an output for each
+    return declared is None and (task.has_classes or targets[0].dtype.kind != "f")
 
 
 def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | int | None) -> int:

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+import fedscope
 from fedscope.checkpoints import Run
 from fedscope.training import Config, train
+from fedscope.training.build import build_module
 from fedscope.training.data.target_numbers import are_numbers
 from fedscope.training.tasks import given_task
 
@@ -108,3 +112,17 @@ def test_a_trained_network_has_an_output_for_each(
     run = Run.open(tmp_path / "run")
     assert run.layout.entries[-1].shape == (outputs,)
     assert np.isfinite(run.metrics()["test_loss"]).all()
+
+
+def test_a_stored_network_with_an_output_for_each_class_of_numbers_is_measured(tmp_path: Path) -> None:
+    """As earlier versions trained one for a loss that takes the first output."""
+    x = np.random.default_rng(1).normal(size=(120, 4)).astype(np.float32)
+    architecture = Config.read({}).model.architecture
+    nets = [build_module(architecture, (4,), 69, seed=k) for k in range(2)]
+    files = [tmp_path / f"{k}.safetensors" for k in range(2)]
+    for one, file in zip(nets, files, strict=True):
+        save_file(one.state_dict(), file)
+    found = fedscope.line(files, model="mlp", data=(x, AGES), task=first, points=3)
+    with torch.no_grad():
+        loss = float(first(nets[0](torch.from_numpy(x)), torch.from_numpy(AGES)).mean())
+    assert np.isclose(found.loss, loss, rtol=1e-5).any()
