@@ -428,7 +428,9 @@ def _same(key: str, kept: Any, asked: Any) -> bool:
         return is_same_run(kept, asked)
     if key == METRICS and kept is None:  # of an earlier version
         return True
-    if key not in ("behaviour", "task_behaviour") or kept is None or asked is None:
+    if key == "task_means_behaviour" and (kept is None or asked is None):  # likewise
+        return True
+    if key not in ("behaviour", "task_behaviour", "task_means_behaviour") or kept is None or asked is None:
         return is_same_setting(key, kept, asked)
     return same_answers(kept, asked)
 

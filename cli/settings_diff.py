@@ -45,7 +45,8 @@ FOLLOWS = {
     "client_test": ("partition_sha256",),
     "standardised": ("behaviour", "data_accepted"),
     "split": ("samples", "behaviour"),
-    "task": ("loss_units", "task_behaviour", "behaviour"),
+    "task": ("loss_units", "task_behaviour", "task_means_behaviour", "behaviour"),
+    "task_behaviour": ("task_means_behaviour",),
     "limit": ("samples", "behaviour", "calibration_batches"),
     "samples": ("batches", "calibration_samples", "calibration_batches", "behaviour"),
     "batch": ("batches",),
@@ -83,6 +84,7 @@ WORDS = {
     "served_last": "a last round whose mixing was not known, by an earlier version",
     "frozen_head": "a kernel with the head that clients did not move, by an earlier version",
     "task_behaviour": "the task's code as it was before",
+    "task_means_behaviour": "the task's code as it was before",
     "data_sha256": "data that have changed since",
     "partition_sha256": "other samples of the clients, by the partition's code as it was before",
     "distinct": "samples that are held several times counted as often, by an earlier version",
@@ -116,7 +118,8 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
     left = [key for key in left if DEFAULTS.get(key) not in left or _is_typed(key)]
     if len(left) > 1:  # the task's code changes losses of other outputs; a seed alone is of a subset that one draws
         one_draws = None in (kept.get("seed"), asked.get("seed"))
-        left = [key for key in left if key != "task_behaviour" and not (key == "seed" and one_draws)]
+        of_task = ("task_behaviour", "task_means_behaviour")
+        left = [key for key in left if key not in of_task and not (key == "seed" and one_draws)]
     unkept = [key for key in left if _is_unkept(key, kept, asked)]
     said = [_difference(key, kept.get(key), asked.get(key)) for key in left if key not in unkept]
     if unkept:

@@ -20,7 +20,16 @@ from torch.nn import functional
 from torch.nn.modules.loss import _Loss
 
 from ..checkpoints import FedscopeError
-from .standard_tasks import CLASSIFICATION, PADDED, TASKS, Classification, Sequences, in_float64
+from .standard_tasks import (
+    CLASSIFICATION,
+    PADDED,
+    TASKS,
+    Classification,
+    Sequences,
+    in_float64,
+    in_order,
+    refuse_other_axes,
+)
 from .tasks import Task
 
 if TYPE_CHECKING:
@@ -56,18 +65,24 @@ def task_of_criterion(given: Any) -> Task | None:
 class EntryCriterion(Task):
     """A criterion without labels: the loss of a sample is the mean of what it gives for the sample's entries.
 
-    With ``reduction="sum"`` (and KLDivLoss's ``"batchmean"``) it is their sum. Targets of as many entries a sample as
-    the outputs are taken in the outputs' shape: torch would spread [n] against [n, 1] to [n, n].
+    With ``reduction="sum"`` (and KLDivLoss's ``"batchmean"``) it is their sum. Targets whose axes are the outputs' but
+    for those of length 1 are taken in the outputs' shape: torch would spread [n] against [n, 1] to [n, n].
     """
 
     def __init__(self, criterion: _Loss, name: str) -> None:
         self.name = name
+        self.criterion = criterion
         self._summed = criterion.reduction in ("sum", "batchmean")
         self._each = _without_reduction(criterion)
 
+    @property
+    def takes_labels(self) -> bool:
+        """Whether a target is a class, of which outputs [n, C] have one each."""
+        return isinstance(self._each, nn.MultiMarginLoss)
+
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Compute what the criterion gives, [n]."""
-        if y.shape != outputs.shape and y.numel() == outputs.numel():
+        if y.shape != outputs.shape and y.numel() == outputs.numel() and in_order(outputs, y):
             y = y.reshape(outputs.shape)
         if y.shape == outputs.shape and not isinstance(self._each, nn.MultiLabelMarginLoss):  # its targets are classes
             y = y.to(outputs.dtype)
@@ -75,6 +90,11 @@ class EntryCriterion(Task):
         if each.dim() < 2:
             return each
         return each.flatten(1).sum(dim=1) if self._summed else each.flatten(1).mean(dim=1)
+
+    def fit(self, outputs: Tensor, part: Samples) -> None:
+        """Refuse outputs of as many entries as a target has, but along other axes."""
+        if outputs.dim():
+            refuse_other_axes(outputs, part)
 
 
 class LabelCriterion(Classification):
@@ -261,10 +281,18 @@ class PositionCriterion(Sequences):
         """V of outputs in either order."""
         return super().classes_of(_classes_last(_classes_second(outputs, part.y[:1]), part), part)
 
+    def places(self, outputs: Tensor, y: Tensor) -> tuple[int, ...]:
+        """Those of outputs in either order."""
+        return super().places(outputs.transpose(1, 2) if _is_torchs(outputs, y) else outputs, y)
+
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Every position that counts is a sample, of outputs in either order."""
-        torchs = y.dim() == 2 and outputs.dim() == 4 and outputs.shape[3] == y.shape[1] != outputs.shape[2]
-        return super().positions(outputs.transpose(2, 3) if torchs else outputs, y)
+        return super().positions(outputs.transpose(2, 3) if _is_torchs(outputs[0], y) else outputs, y)
+
+
+def _is_torchs(outputs: Tensor, y: Tensor) -> bool:
+    """Check whether outputs [n, V, L] have the classes of sequences second, as torch's losses take them."""
+    return y.dim() == 2 and outputs.dim() == 3 and outputs.shape[2] == y.shape[1] != outputs.shape[1]
 
 
 def _classes_last(second: Tensor, part: Samples) -> Tensor:

@@ -247,7 +247,7 @@ def fingerprint(
         "module": _sha256(repr(module).encode()),
         # what a module of one's own computes may change and leave its layers' names as they are
         "outputs": _sha256(outputs.tobytes()),
-        **({"losses": _losses(evaluator.samples, outputs)} if is_own(evaluator.samples.task) else {}),
+        **(_task_answers(evaluator.samples, outputs) if is_own(evaluator.samples.task) else {}),
         "models": [digest(model) for model in models],
         "data": [data_identity(part) for part in evaluator.parts],
         # of a kind each gives the same numbers, and one of several may be busy when this goes on
@@ -291,10 +291,17 @@ def data_identity(samples: Samples) -> dict[str, Any]:
     }
 
 
-def _losses(samples: Samples, outputs: np.ndarray) -> str:
-    """Digest a few losses of a task of the user's own: its name stays when its code changes."""
-    y = samples.y[: len(outputs)].cpu()
-    return _sha256(samples.task.loss(torch.from_numpy(outputs), y).detach().numpy().tobytes())
+def _task_answers(samples: Samples, outputs: np.ndarray) -> dict[str, str]:
+    """Digest a few losses and errors of a task of the user's own, and the weights of all samples: its name stays when
+    its code changes."""
+    task, f, whole = samples.task, torch.from_numpy(outputs), samples.y.cpu()
+    y = whole[: len(outputs)]
+    answers = (task.error(f, y), task.weights(whole), task.error_weights(whole))
+    others = (b"" if values is None else values.detach().cpu().numpy().tobytes() for values in answers)
+    return {
+        "losses": _sha256(task.loss(f, y).detach().numpy().tobytes()),
+        "errors": _sha256(b" ".join(others)),
+    }
 
 
 def _sha256(data: bytes) -> str:

@@ -101,8 +101,8 @@ class SequenceClassification(Classification):
 class Regression(Task):
     """Numbers: loss (1/k) Σ_i (f_i − y_i)², the mean over the k entries of a sample's target; no error.
 
-    Targets y [n] or [n, ...], outputs f of as many entries a sample: [n, 1] goes with [n]. Targets are taken as they
-    are, not standardised.
+    Targets y [n] or [n, ...], outputs f of the same axes, but for those of length 1: [n, 1] goes with [n]. Outputs may
+    also be flat, [n, k]. Targets are taken as they are, not standardised.
     """
 
     name = "regression"
@@ -121,13 +121,14 @@ class Regression(Task):
         return y
 
     def fit(self, outputs: Tensor, part: Samples) -> None:
-        """Refuse outputs that are not as many as a target has entries."""
+        """Refuse outputs that are not as many as a target has entries, or lie along other axes."""
         needed = prod(part.y.shape[1:])
         if outputs.dim() == 0 or len(outputs) != 1 or outputs.numel() != needed:
             raise FedscopeError(
                 f"the module returns outputs of shape {list(outputs.shape)} for one sample, but a target of "
                 f"{part.label} has {count_of(needed, 'number')}, so [1, {needed}] is needed"
             )
+        refuse_other_axes(outputs, part)
 
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Samples stay samples; outputs and targets as rows of k numbers."""
@@ -216,6 +217,10 @@ class Sequences(Task):
             return shape[2] if len(shape) == 3 and shape[:2] == (1, *length) else None
         return shape[1] if len(shape) == 2 + len(length) and shape == (1, shape[1], *length) else None
 
+    def places(self, outputs: Tensor, y: Tensor) -> tuple[int, ...]:
+        """The axes of outputs or features [n, ...] that are positions: of sequences [n, L, d], of maps [n, d, H, W]."""
+        return tuple(outputs.shape[1:-1] if y.dim() == 2 else outputs.shape[2:])
+
     def positions(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Every position that counts is a sample."""
         rows = (outputs if y.dim() == 2 else outputs.movedim(2, -1)).flatten(1, -2)
@@ -275,6 +280,35 @@ def _other_axes(outputs: tuple[int, ...], y: Tensor) -> str:
     if outputs[1] == y.shape[1] and bool(((y == 0) | (y == 1)).all()) and bool((y.sum(dim=1) == 1).all()):
         return f"one-hot targets of shape {list(y.shape)}; give y.argmax(1), a class {where}"
     return ""
+
+
+def in_order(outputs: Tensor, y: Tensor) -> bool:
+    """Check whether the entries of outputs [n, ...] and targets [n, ...] are the same ones in one order: their axes are
+    the same, but for those of length 1, or the outputs are flat, as those of the networks that are built here.
+
+    >>> [in_order(torch.zeros(5, *shape), torch.zeros(5, 4, 3)) for shape in ((4, 3), (1, 4, 3), (12,), (3, 4))]
+    [True, True, True, False]
+    """
+    own, theirs = ([length for length in one.shape[1:] if length != 1] for one in (outputs, y))
+    return own == theirs or own == [prod(theirs)]
+
+
+def refuse_other_axes(outputs: Tensor, part: Samples) -> None:
+    """Refuse outputs [1, ...] of as many entries as a target of a data set has, but along other axes: which entry meets
+    which would be an accident.
+
+    Raises:
+        FedscopeError: names both shapes.
+    """
+    target = tuple(part.y.shape[1:])
+    if len(outputs) != 1 or outputs.numel() != prod(target) or in_order(outputs, part.y[:1]):
+        return
+    needed = ", ".join(["n", *map(str, outputs.shape[1:])])
+    raise FedscopeError(
+        f"the module returns outputs of shape {list(outputs.shape)} for one sample, but a target of {part.label} has "
+        f"shape {list(target)}, so numbers would be compared with others than their own; give targets [{needed}], or a "
+        "module whose outputs have the targets' axes"
+    )
 
 
 #: what is learnt where nothing else is said

@@ -197,6 +197,12 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
                 "forward makes tensors of another type; give them that of its input, as torch.zeros(n, dtype=x.dtype), "
                 "or set torch.set_default_dtype(torch.float64) as when they were trained"
             ) from error
+        if not (x.is_floating_point() or x.is_complex()) and _TYPES.search(str(error)):
+            raise FedscopeError(
+                f"the module fails on {len(x)} of {part.label}, whole numbers of shape {shape} a sample, which are "
+                f"taken as tokens ({_reason(error)}); give measurements as floats, or a module that takes tokens, as "
+                "nn.Embedding does"
+            ) from error
         axes = f" (convolutions take [c, h, w], of these images {MOVED})" if has_channels_last(shape) else ""
         raise FedscopeError(
             f"the module fails on {len(x)} of {part.label}, each of shape {shape} ({_reason(error)}); give data that "

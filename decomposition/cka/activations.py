@@ -140,13 +140,11 @@ class Activations:
 
     def _rows(self, layer: str, outputs: Tensor, y: Tensor) -> Tensor:
         """A row of features a sample, or a position."""
-        if isinstance(self._learnt, Sequences):
-            places = outputs.shape[1:-1] if y.dim() == 2 else outputs.shape[2:]
-            if places != y.shape[1:]:
-                raise FedscopeError(
-                    f"layer {layer} returns shape {list(outputs.shape)}, and of sequences features are a row a "
-                    f"position, of which a sample has {list(y.shape[1:])}; give another layer"
-                )
+        if isinstance(self._learnt, Sequences) and self._learnt.places(outputs, y) != tuple(y.shape[1:]):
+            raise FedscopeError(
+                f"layer {layer} returns shape {list(outputs.shape)}, and of sequences features are a row a "
+                f"position, of which a sample has {list(y.shape[1:])}; give another layer"
+            )
         outputs = self._learnt.positions(outputs[None], y)[0][0]
         return outputs.reshape(len(outputs), -1)
 

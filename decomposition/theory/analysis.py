@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: what a provenance says of a recorded run's data
 COMPARED = ("standardised", "data_accepted", "recorded_numbers")
 #: what it says of how models are measured
-ANSWERING = ("architecture", "behaviour", "task_behaviour", "precision", "device")
+ANSWERING = ("architecture", "behaviour", "task_behaviour", "task_means_behaviour", "precision", "device")
 #: ε of a round's clients
 SHRINK = {"recorded": (1.0,), "shrunk": tuple(2.0**-i for i in range(1, 7))}
 

@@ -17,6 +17,7 @@ from ...checkpoints.recorder.token_targets import OWN_TOKENS, are_inputs
 from ...evaluation.criteria import LabelCriterion, PositionCriterion
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED, Sequences
 from ...evaluation.tasks import Task
+from .target_numbers import are_numbers
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
 MOST_CLASSES = 65_536
@@ -64,6 +65,19 @@ def is_tokens(x: np.ndarray, task: Task) -> bool:
     return task.tokens and x.ndim == 2 and x.dtype.kind in "iu"
 
 
+def may_be_tokens(x: np.ndarray, task: Task) -> bool:
+    """Check whether samples that are taken as they are can be but rows of tokens.
+
+    Of a criterion of labels, which has no word for tokens, whole numbers are that where they are no pixels.
+    """
+    return isinstance(task, LabelCriterion) and x.ndim == 2 and x.dtype.kind in "iu" and not is_pixels(x)
+
+
+def is_pixels(x: np.ndarray) -> bool:
+    """Check whether whole numbers have a scale of their own, that of pixels."""
+    return x.dtype in (np.uint8, np.uint16)
+
+
 def as_tokens(place: str, x: np.ndarray) -> np.ndarray:
     """Rows of tokens as int64, in C order.
 
@@ -72,7 +86,8 @@ def as_tokens(place: str, x: np.ndarray) -> np.ndarray:
     """
     if x.min() < 0:
         raise FedscopeError(
-            f"{place} contains the token {x.min()}; tokens count from 0 (padding is marked in y, by -100)"
+            f"{place} contains the token {x.min()}; tokens count from 0 (padding is marked in y, by -100), and whole "
+            "numbers are tokens here, so give measurements as floats"
         )
     return x.astype(np.int64, order="C")
 
@@ -93,12 +108,12 @@ def output_count(
     """Count the outputs that a model needs, a sample or a position: the classes, or the numbers in a target.
 
     Tokens of the inputs count too where those of the targets are of the same kind, as a language model's; the classes
-    of a classification are others.
+    of a classification are others. Whether whole numbers are classes, see :func:`~.target_numbers.are_numbers`.
 
     Raises:
         FedscopeError: as :func:`class_count`.
     """
-    if _are_numbers(task, targets):
+    if are_numbers(task, targets[0], declared):
         return prod(targets[0].shape[1:])
     tokens = [x for x in inputs if declared is None and not task.has_classes and is_tokens(x, task)]
     return class_count(name, [part for part in (*targets, *tokens) if part.size], declared)
@@ -107,11 +122,8 @@ def output_count(
 def counts_labels(task: Task, targets: Sequence[np.ndarray], declared: np.ndarray | int | None) -> bool:
     """Check whether :func:`output_count` counts but the labels that there are, so that a model may have more
     outputs."""
-    return declared is None and not _are_numbers(task, targets)
-
-
-def _are_numbers(task: Task, targets: Sequence[np.ndarray]) -> bool:
-    return not task.has_classes and targets[0].dtype.kind == "f"
+    # of whole numbers too that are no classes: stored models may have an output for each
+    return declared is None and (task.has_classes or targets[0].dtype.kind != "f")
 
 
 def class_count(name: str, labels: Sequence[np.ndarray], declared: np.ndarray | int | None) -> int:

@@ -22,7 +22,7 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...checkpoints.recorder.label_forms import of_column
-from ...evaluation.standard_tasks import CLASSIFICATION
+from ...evaluation.standard_tasks import CLASSIFICATION, TASKS
 from ...evaluation.tasks import Task
 from ..import_string import ImportString, describe_error
 from ..settings.own_code import OwnCode
@@ -33,7 +33,9 @@ from .arrays import (
     check_split,
     counts_labels,
     digest,
+    is_pixels,
     is_tokens,
+    may_be_tokens,
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
@@ -143,14 +145,18 @@ def as_they_are(
             f"{name} lacks {', '.join(missing)}; it has {list_few(sorted(arrays)) or 'no arrays'}, and needs x_test "
             "and y_test, and both or none of x_train and y_train"
         )
-    task = taken_task(task, *(arrays[key] for key in ("y_test", "y_train") if key in needed))
+    asked, task = task, taken_task(task, *(arrays[key] for key in ("y_test", "y_train") if key in needed))
+    if task is CLASSIFICATION and may_be_tokens(arrays["x_test"], asked):
+        task = TASKS["sequence-classification"]
     x, y = {}, {}
     for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
         given = arrays[f"x_{split}"]
         y[split] = check_split(name, split, given, task.taken(arrays[f"y_{split}"])[1], task)
         place = f"{name}: x_{split}"
-        if is_tokens(given, task) or (
-            inputs and not task.has_classes and given.dtype.kind in "iu" and not _pixels(given)
+        if (
+            is_tokens(given, task)
+            or may_be_tokens(given, task)
+            or (inputs and not task.has_classes and given.dtype.kind in "iu" and not is_pixels(given))
         ):
             x[split] = as_tokens(place, given)
             say_targets(name, split, given, y[split], task)
@@ -204,13 +210,9 @@ def refuse_unscaled(place: str, x: np.ndarray, instead: str = "") -> None:
     Raises:
         FedscopeError: such numbers.
     """
-    if x.dtype.kind in "iu" and not _pixels(x):
+    if x.dtype.kind in "iu" and not is_pixels(x):
         raise FedscopeError(
             f"{place} has type {x.dtype} and is taken as it is; give floats as the network takes them, or uint8 pixels "
             f"(token ids need a task with tokens = True, as sequences or sequence-classification){instead and ','}"
             f"{instead}"
         )
-
-
-def _pixels(x: np.ndarray) -> bool:
-    return x.dtype in (np.uint8, np.uint16)

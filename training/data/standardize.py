@@ -24,6 +24,7 @@ from .arrays import (
     counts_labels,
     digest,
     is_tokens,
+    may_be_tokens,
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
@@ -79,7 +80,9 @@ def standardize(
             f"{name} lacks {', '.join(missing)}; it has {list_few(sorted((*arrays, *others))) or 'no arrays'}, "
             "and needs x_train, y_train, x_test and y_test (to measure on test data only: x_test and y_test)"
         )
-    task = taken_task(task, arrays["y_test"], arrays["y_train"])
+    asked, task = task, taken_task(task, arrays["y_test"], arrays["y_train"])
+    if not scale and may_be_tokens(arrays["x_train"], asked):
+        return as_they_are(name, path, arrays, inputs=True, task=asked, groups=groups, known=known)
     if is_tokens(arrays["x_train"], task):
         return as_they_are(name, path, arrays, inputs=True, task=task, groups=groups, known=known)
     y_train, y_test = (

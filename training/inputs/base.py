@@ -41,7 +41,7 @@ def with_base(
             another shape.
     """
     own = module.state_dict()
-    held = left_beside(own, names)
+    held = _untrained(own, names)
     are_adapters = bool(factors_in(names))
     if base is None:
         holds_adapters = any(split_factor(name) for name in own.keys() - set(held))
@@ -61,6 +61,14 @@ def with_base(
             "architecture that has the base, too (--model)"
         )
     return _fixed(module, dict(_matched(base, held, own)))
+
+
+def _untrained(own: Mapping[str, Tensor], names: Collection[str]) -> list[str]:
+    """Return which of an architecture's tensors the models do not hold, by this name or another that is tied to it: a
+    file may hold one name of a tie, and with it the tensor is trained under all of them."""
+    left = left_beside(own, names)
+    beside, tied = set(left), tied_names(own)
+    return [name for name in left if beside.issuperset(tied.get(name, ()))]
 
 
 def base_named(model: Any, base: Path | str | None, runs: Sequence[Run] = ()) -> Path | str | None:

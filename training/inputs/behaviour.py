@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...checkpoints import Layout
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.weights import tensors_of
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 KEPT = 4096
 #: and of numbers that stand in a run's own files
 FEW = 16
+#: samples of which a task's losses and errors are looked at, and of which its weights are; means that are kept of each
+LOOKED_AT, WEIGHED, MEANS = 64, 1000, 4
 
 
 def behaviour(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
@@ -55,13 +59,60 @@ def _said(taken: str) -> dict[str, Any]:
 
 
 def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, Any]:
-    """Compute the losses of a task of the user's own: its name stays when its code changes."""
+    """Compute what a task of the user's own answers: its name stays when its code changes.
+
+    Returns:
+        ``task_behaviour``, the losses of four samples, and ``task_means_behaviour``, see :func:`task_means`, which
+        results of earlier versions lack.
+    """
     from ...evaluation.standard_tasks import is_own
 
     if not is_own(samples.task):
         return {}
     values, _ = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
-    return {"task_behaviour": values}
+    return {"task_behaviour": values, "task_means_behaviour": task_means(module, samples, weights)}
+
+
+def task_means(module: nn.Module, samples: Samples, weights: Weights) -> list[float] | None:
+    """Compute means of a task's losses, errors, weights and weights of errors over evenly chosen samples: four of each,
+    of every fourth sample, and nothing of what the task does not have.
+
+    None where they cannot be computed, which the evaluator refuses with the reason.
+    """
+    import torch
+
+    from ...evaluation.layered_replica import replica_for
+
+    task = samples.task
+    try:
+        replica = replica_for(module, samples.x[:1])
+        replica.load(weights.parameters, weights.buffers)
+        one = replica.logits(replica.prepare(samples.x[:1])).numel()
+        rows = _evenly(len(samples), min(LOOKED_AT, max(MEANS, KEPT * LOOKED_AT // max(1, one))))
+        losses, errors = [], []
+        for some in torch.split(rows, MEANS):  # few at a time, as outputs of a language model are large
+            outputs, y = replica.logits(replica.prepare(samples.x[some])), samples.y[some]
+            losses.append(task.loss(outputs, y))
+            errors.append(task.error(outputs, y))
+        y = samples.y[_evenly(len(samples), WEIGHED)]
+        given = [_whole(losses), _whole(errors), task.weights(y), task.error_weights(y)]
+        kinds = [values.detach().double().flatten() for values in given if values is not None]
+        return [float(values[i::MEANS].mean()) for values in kinds for i in range(min(MEANS, len(values)))]
+    except Exception:
+        return None
+
+
+def _evenly(whole: int, count: int) -> Tensor:
+    """Numbers of evenly chosen samples."""
+    import torch
+
+    return torch.from_numpy(np.unique(np.linspace(0, whole - 1, min(count, whole)).astype(np.int64)))
+
+
+def _whole(parts: list[Any]) -> Tensor | None:
+    import torch
+
+    return None if any(part is None for part in parts) else torch.cat(parts)
 
 
 def answers_of(module: nn.Module, samples: Samples, weights: Weights) -> dict[str, list[float]]:
@@ -69,7 +120,7 @@ def answers_of(module: nn.Module, samples: Samples, weights: Weights) -> dict[st
     without those that are not finite, and without a word.
 
     Returns:
-        ``behaviour``, the first outputs, and of a task of the user's own ``task_behaviour``.
+        ``behaviour``, the first outputs, and of a task of the user's own what :func:`task_settings` has.
     """
     found = {"behaviour": behaviour(module, samples, weights), **task_settings(module, samples, weights)}
     few = {name: values[:FEW] for name, values in found.items() if values}

@@ -21,7 +21,7 @@ from ...checkpoints import FedscopeError, Layout, Run, Weights, real_path
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
 from .any_model import rounds_with_models
-from .behaviour import behaviour
+from .behaviour import behaviour, task_means
 from .explain_error import (
     MODELS,
     RecordedModels,
@@ -142,13 +142,17 @@ def _key_in(run: Run, recorded: RecordedNumbers, module: nn.Module, dataset: Dat
 def _key(recorded: RecordedNumbers, weights: Weights, module: nn.Module, dataset: Dataset) -> str:
     """All that an outcome depends on: the model, its numbers, the data in their scale, and what code answers."""
     from ...evaluation.resumable import digest
+    from ...evaluation.standard_tasks import is_own
 
-    answers = behaviour(module, dataset.samples("test"), weights) or []
+    samples = dataset.samples("test")
+    answers = behaviour(module, samples, weights) or []
+    means = task_means(module, samples, weights) if is_own(dataset.task) else None
     told = {
         "model": [recorded.round, recorded.model, repr(recorded.error), repr(recorded.loss), digest(weights)],
         "data": [dataset.name, dataset.sha256, len(dataset.y_test), [f"{mean:.6g}" for mean in dataset.means]],
         "task": dataset.task.name,
         "answers": [f"{value:.2e}" for value in answers],
+        **({"task_means": [f"{mean:.2e}" for mean in means]} if means else {}),
     }
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
 

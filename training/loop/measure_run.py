@@ -42,7 +42,11 @@ AGREEING = ("data_sha256", "samples", "seed", "task", "standardised", "precision
 #: seconds after which what was measured is written
 _EVERY = 2.0
 #: settings that say what the user's own code answers, and how sentences call the code
-ANSWERS = {"behaviour": "the model's code", "task_behaviour": "the task's code"}
+ANSWERS = {
+    "behaviour": "the model's code",
+    "task_behaviour": "the task's code",
+    "task_means_behaviour": "the task's code",
+}
 
 _NO_ERROR = "their task has no error, only a loss"
 #: of the user's own task, which may have none, or one that counts none of these samples

@@ -313,3 +313,54 @@ def test_targets_with_an_axis_too_many_are_told_how_to_lose_it(targets: Any, sen
         fedscope.line(nets, data=(x, targets(y)), points=3, task=nn.CrossEntropyLoss())
     mended = y if maps else y[:, 0, 0]
     assert np.isfinite(fedscope.line(nets, data=(x, mended), points=3, task=nn.CrossEntropyLoss()).loss).all()
+
+
+TOKENS = torch.randint(0, 9, (N, 6), generator=DRAW)
+
+
+class Texts(nn.Module):
+    """Tokens [n, L] to outputs [n, C]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 4), nn.Linear(4, C)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.embed(x).mean(dim=1))
+        return outputs
+
+
+@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
+@pytest.mark.parametrize("criterion", [CE(), CE(weight=WEIGHT), CE(label_smoothing=0.1)])
+@pytest.mark.parametrize("form", ["arrays", "batches", "npz", "both"])
+def test_a_criterion_of_labels_takes_texts(criterion: nn.Module, form: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    modules = [Texts(), Texts()]
+    x, y = TOKENS.numpy(), LABELS.numpy()
+    np.savez(tmp_path / "npz.npz", x_test=x, y_test=y)
+    np.savez(tmp_path / "both.npz", x_test=x, y_test=y, x_train=x, y_train=y)
+    data: Any = {"arrays": (TOKENS, LABELS), "batches": {"input_ids": TOKENS, "labels": LABELS}}.get(form)
+    data = f"npz:{tmp_path}/{form}.npz" if data is None else data
+    how = {"standardise": False} if form == "both" else {}
+    found = fedscope.line(modules, data=data, task=criterion, points=3, **how)  # type: ignore[arg-type]
+    with torch.no_grad():
+        assert np.isclose(found.loss, float(criterion(modules[0](TOKENS), LABELS)), rtol=1e-5).any()
+
+
+def test_measurements_that_are_whole_numbers_are_told_to_be_floats() -> None:
+    modules = [nn.Linear(6, C) for _ in range(2)]
+    for task, y in (("regression", NUMBERS), (CE(weight=WEIGHT), LABELS)):
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.line(modules, data=(TOKENS - 3, y), task=task, points=3)
+        assert str(caught.value) == (
+            "arrays: x_test contains the token -3; tokens count from 0 (padding is marked in y, by -100), and whole "
+            "numbers are tokens here, so give measurements as floats"
+        )
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.line(modules, data=(TOKENS, y), task=task, points=3)
+        assert str(caught.value) == (
+            "the module fails on 1 of arrays test, whole numbers of shape [6] a sample, which are taken as tokens "
+            "(RuntimeError: mat1 and mat2 must have the same dtype, but got Long and Float); give measurements as "
+            "floats, or a module that takes tokens, as nn.Embedding does"
+        )
+        assert np.isfinite(fedscope.line(modules, data=(TOKENS.float() - 3, y), task=task, points=3).loss).all()

@@ -17,7 +17,9 @@ from fedscope.checkpoints import FedscopeError, Layout, Model, Weights
 from fedscope.decomposition import CohortDraws, decompose_loss, decompose_round
 from fedscope.decomposition.cka.pairs import model_similarity
 from fedscope.decomposition.forgetting.accuracy import count_answers
+from fedscope.evaluation.criteria import task_of_criterion
 from fedscope.evaluation.evaluator import Evaluator
+from fedscope.evaluation.resumable import fingerprint
 from fedscope.evaluation.samples import Samples
 from fedscope.evaluation.standard_tasks import PADDED, Classification, Regression, Sequences
 from fedscope.evaluation.tasks import Plain, Task
@@ -595,3 +597,80 @@ def test_what_is_made_in_inference_mode_is_tried_out_too() -> None:
     with torch.inference_mode():
         samples = Samples(torch.ones(4, 2), torch.arange(4) % 3, 3, "toy", "test", np.arange(4), task=Counts(""))
         assert Evaluator(nn.Linear(2, 3), samples).samples is samples
+
+
+def test_points_are_not_gone_on_with_by_a_task_whose_error_or_weights_have_changed() -> None:
+    class Weighed(Task):
+        share, power = 0.5, 0.0
+
+        def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+            return (outputs - y).abs().mean(dim=1)
+
+        def error(self, outputs: Tensor, y: Tensor) -> Tensor:
+            return self.share * (outputs[:, 0] > y[:, 0])
+
+        def error_weights(self, y: Tensor) -> Tensor:
+            return y[:, 0].abs() ** self.power
+
+    task = Weighed()
+    module = nn.Linear(3, 2).double()
+    samples = replace(numbers(), task=task)
+
+    def asked() -> dict[str, Any]:
+        return fingerprint("line", module, Evaluator(module, samples), [model_of(module, 0).weights])
+
+    before = asked()
+    assert asked() == before
+    for name, value in (("share", 0.4), ("power", 1.0)):
+        setattr(task, name, value)
+        assert {key for key, said in asked().items() if said != before[key]} == {"errors"}
+        delattr(task, name)
+
+
+@pytest.mark.parametrize("task", [Regression(), task_of_criterion(nn.BCEWithLogitsLoss())])
+def test_outputs_along_other_axes_than_the_targets_are_refused(task: Task) -> None:
+    class Shaped(nn.Module):
+        def __init__(self, *shape: int) -> None:
+            super().__init__()
+            self.fc, self.shape = nn.Linear(3, 12), shape
+
+        def forward(self, x: Tensor) -> Tensor:
+            outputs: Tensor = self.fc(x)
+            return outputs.reshape(len(x), *self.shape)
+
+    x, y = torch.randn(N, 3), torch.rand(N, 4, 3)
+    found = []
+    for shape in ((4, 3), (4, 1, 3), (12,)):
+        torch.manual_seed(0)
+        module = Shaped(*shape)
+        found.append(fedscope.line([module, Shaped(*shape)], data=(x, y), task=task, points=3).loss[0].min())
+    np.testing.assert_allclose(found, found[0])
+    for shape, needed in (((3, 4), "[n, 3, 4]"), ((2, 6), "[n, 2, 6]")):
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.line([Shaped(*shape), Shaped(*shape)], data=(x, y), task=task, points=3)
+        assert str(caught.value) == (
+            f"the module returns outputs of shape {[1, *shape]} for one sample, but a target of arrays test has shape "
+            f"[4, 3], so numbers would be compared with others than their own; give targets {needed}, or a module "
+            "whose outputs have the targets' axes"
+        )
+
+
+class Turned(nn.Module):
+    """Outputs as torch's losses take them, [n, V, L]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Characters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).transpose(1, 2)
+
+
+def test_cka_of_outputs_in_torchs_order_is_that_of_the_other_order() -> None:
+    samples = replace(characters(), task=task_of_criterion(nn.CrossEntropyLoss()).taken(characters().y.numpy())[0])
+    found = []
+    for module in (Characters(), Turned()):
+        models = [model_of(module, seed) for seed in range(2)]
+        (one,) = model_similarity(module, samples, models, estimator="biased", batch=1000)
+        found.append(one.cka)
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)

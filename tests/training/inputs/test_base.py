@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -137,3 +138,46 @@ def test_the_base_of_an_architectures_folder_goes_unused_beside_whole_models(
     of_module = fedscope.line([str(path) for path in whole], model=Plain(), points=3, **data)
     assert np.array_equal(of_files.loss, of_module.loss)
     fedscope.subsets(str(tmp_path / "whole"), model=named, **data)
+
+
+class Words(nn.Module):
+    """An adapter, and an embedding that is the head, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.fc, self.head = nn.Embedding(9, 4), nn.Linear(4, 4), nn.Linear(4, 9, bias=False)
+        self.lora_A, self.lora_B = nn.Linear(4, 2, bias=False), nn.Linear(2, 4, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.embed(x)
+        return self.head(torch.tanh(self.fc(h) + self.lora_B(self.lora_A(h))))
+
+
+@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
+@pytest.mark.parametrize("left_out", [(), ("head.weight",), ("embed.weight",)])
+def test_a_tied_tensor_that_is_trained_is_not_held_under_its_other_name(
+    tmp_path: Path, left_out: tuple[str, ...]
+) -> None:
+    """Files of clients hold one name of the tie, and so may the base's."""
+    torch.manual_seed(1)
+    module = Words()
+    base = {name: value.clone() for name, value in module.state_dict().items() if name not in left_out}
+    save_file(base, tmp_path / "base.safetensors")
+    own = {name: value.detach() for name, value in module.named_parameters() if "fc" not in name}
+    trained = {name: value + torch.randn_like(value) for name, value in own.items()}
+    other = {name: value + torch.randn_like(value) for name, value in trained.items()}
+    x, y = torch.randint(0, 9, (12, 5)), torch.randint(0, 9, (12, 5))
+    given = {"model": module, "base": tmp_path / "base.safetensors", "data": (x, y), "task": "sequences"}
+    found = fedscope.line([trained, other], points=3, **given)  # type: ignore[arg-type]
+    with fedscope.Recorder(tmp_path / "run", data=(x, y), base=tmp_path / "base.safetensors") as recorder:
+        recorder.round(clients=[trained, other], start=trained, global_=other)
+    measured = fedscope.measure(tmp_path / "run", model=module, task="sequences").last["test_loss"]
+    losses = []
+    for own in (trained, other):
+        whole = deepcopy(module)
+        whole.load_state_dict(own, strict=False)
+        with torch.no_grad():
+            losses.append(float(nn.functional.cross_entropy(whole(x).transpose(1, 2), y)))
+    assert all(np.isclose(found.loss, loss, rtol=1e-5).any() for loss in losses)
+    assert measured == pytest.approx(losses[1], rel=1e-5)

@@ -129,3 +129,88 @@ def test_a_loss_that_depends_on_other_samples_is_refused(task: Callable[[Tensor,
     with torch.no_grad():
         loss = float(functional.mse_loss(modules[0](x)[:, 0], y.float()))
     assert np.isclose(found.loss, loss, rtol=1e-5).any()
+
+
+def masks(seed: int, *more: nn.Module) -> nn.Module:
+    """A segmentation network: [n, 1, 6, 6] to [n, 3, 6, 6]."""
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), *more)
+    with torch.no_grad():
+        module[0].weight.mul_(20)
+    return module
+
+
+def pieces(seed: int, *more: nn.Module) -> nn.Module:
+    """Of sequences: [n, 1, 6, 6] to [n, 6, 3]."""
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Flatten(1, 2), nn.Linear(6, 3), *more)
+    with torch.no_grad():
+        module[1].weight.mul_(20)
+    return module
+
+
+def at_positions(*shape: int) -> Tensor:
+    y = torch.randint(0, 3, (80, *shape), generator=torch.Generator().manual_seed(1))
+    y[:, 0] = -100
+    return y
+
+
+@pytest.mark.parametrize("task", ["sequences", nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)])
+@pytest.mark.parametrize(("make", "shape", "axis"), [(masks, (6, 6), 1), (pieces, (6,), 2)])
+def test_of_probabilities_at_positions_both_losses_are_said(
+    task: str | nn.Module, make: Callable[..., nn.Module], shape: tuple[int, ...], axis: int
+) -> None:
+    x, y = data()[0], at_positions(*shape)
+    criterion = nn.CrossEntropyLoss() if isinstance(task, str) else task
+    modules = [make(k, nn.Softmax(dim=axis)) for k in range(2)]
+    with torch.no_grad():
+        shares = modules[0](x).movedim(axis, 1)
+        own, right = float(criterion(shares, y)), float(functional.nll_loss(shares.log(), y))
+    with pytest.warns(FedscopeWarning) as caught:
+        found = fedscope.line(modules, data=(x, y), task=task, points=3)
+    assert [str(one.message) for one in caught] == [
+        "the module's outputs are probabilities (each position's sum to 1), of which the cross-entropy takes a "
+        f"softmax, as nn.CrossEntropyLoss does: a loss of {own:.4g} on 80 samples, where -log p is {right:.4g}; for "
+        "that give a module that returns logits, or log p"
+    ]
+    assert np.isclose(found.loss, own, rtol=1e-5).any()
+    fedscope.line([make(k) for k in range(2)], data=(x, y), task=task, points=3)  # without a word
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_sigmoids_where_a_criterion_takes_logits_are_said(outputs: int) -> None:
+    x, y = data()[0], torch.randint(0, 2, (80, outputs), generator=torch.Generator().manual_seed(1)).float()
+    criterion = nn.BCEWithLogitsLoss()
+
+    def made(seed: int, *more: nn.Module) -> nn.Module:
+        torch.manual_seed(seed)
+        module = nn.Sequential(nn.Flatten(), nn.Linear(36, outputs), *more)
+        with torch.no_grad():
+            module[1].weight.mul_(20)
+        return module
+
+    modules = [made(k, nn.Sigmoid()) for k in range(2)]
+    with torch.no_grad():
+        own = float(criterion(modules[0](x), y))
+    with pytest.warns(FedscopeWarning) as caught:
+        found = fedscope.line(modules, data=(x, y), task=criterion, points=3)
+    assert [str(one.message) for one in caught] == [
+        "the module's outputs all lie from 0 to 1, as of a sigmoid, and the loss takes them as logits, as "
+        f"nn.BCEWithLogitsLoss does: a loss of {own:.4g} on 80 samples; give a module without the sigmoid, or the "
+        "task= that it was trained with"
+    ]
+    assert np.isclose(found.loss, own, rtol=1e-5).any()
+    fedscope.line([made(k) for k in range(2)], data=(x, y), task=criterion, points=3)
+    fedscope.line(modules, data=(x, y), task=nn.BCELoss(), points=3)  # which takes probabilities
+
+
+def test_probabilities_for_targets_that_are_probabilities_are_said() -> None:
+    x, y = data()
+    shares = functional.one_hot(y, 3).double().mul(0.8).add(0.2 / 3).float()
+    modules = [head(k, nn.Softmax(dim=1)) for k in range(2)]
+    with torch.no_grad():
+        own = float(functional.cross_entropy(modules[0](x), shares))
+        right = float(-(shares * modules[0](x).double().log()).sum(dim=1).mean())
+    words = f"outputs are probabilities .* a loss of {own:.4g} on 80 samples, where -log p is {right:.4g};"
+    with pytest.warns(FedscopeWarning, match=words):
+        fedscope.line(modules, data=(x, shares), task=nn.CrossEntropyLoss(), points=3)

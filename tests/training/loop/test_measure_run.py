@@ -10,6 +10,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -563,6 +564,52 @@ def test_nor_by_an_edited_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ):
         fedscope.measure(path, model=net(0), task=edited)
     assert fedscope.measure(path, model=net(0), task=twice).new["test_loss"] == (2, 3)
+
+
+class Half(fedscope.Task):
+    has_classes = True
+    share, power = 0.5, 0.0
+
+    def loss(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, y, reduction="none")
+
+    def error(self, outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.share * (outputs.argmax(dim=1) != y).float()
+
+    def weights(self, y: torch.Tensor) -> torch.Tensor:
+        return (1.0 + y) ** self.power
+
+
+@pytest.mark.parametrize("edit", [("share", 0.4), ("power", 1.0)])
+def test_nor_by_an_edited_error_or_weights_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: tuple[str, float]
+) -> None:
+    path = tmp_path / "run"
+    record(path, range(1, 4))
+    fedscope.measure(path, model=net(0), task=Half(), rounds=1)
+    monkeypatch.setattr(Half, *edit)
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.measure(path, model=net(0), task=Half())
+    assert str(caught.value) == (
+        f"{path}/measured.json has test_loss and test_error of round 1, on 30 test samples of arrays, by the task's "
+        "code as it was before; give the code of then, or force=True to measure all of it anew"
+    )
+    monkeypatch.undo()
+    assert fedscope.measure(path, model=net(0), task=Half()).new["test_error"] == (2, 3)
+
+
+def test_a_recorded_error_is_compared_anew_with_that_of_an_edited_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with torch.no_grad():
+        error = float(Half().error(net(1)(torch.from_numpy(X)), torch.from_numpy(Y)).mean())
+    with fedscope.Recorder(tmp_path / "run", data=(X, Y)) as recorder:
+        recorder.round(clients=[net(1), net(2)], global_=net(1), metrics={"test_error": error})
+    asked = partial(fedscope.subsets, tmp_path / "run", model=net(0), data=(X, Y), task=Half())
+    asked()
+    monkeypatch.setattr(Half, "share", 0.1)
+    with pytest.raises(FedscopeError, match="test_error of round 1 was recorded as"):
+        asked()
 
 
 def test_the_same_code_goes_on_while_the_run_grows(tmp_path: Path) -> None:

@@ -418,6 +418,64 @@ def test_a_result_of_a_run_is_another_one_once_the_tasks_code_has_changed(
         Path("owntasks.py").write_text(text)
 
 
+WEIGHED = """
+import fedscope
+
+class Weighed(fedscope.Task):
+    def loss(self, outputs, y):
+        return (outputs[:, 0] - y).abs()
+
+    def error(self, outputs, y):
+        return (outputs[:, 0] > y).float()
+
+    def weights(self, y):
+        return 1.0 + y.square()
+"""
+#: another error, other weights, other weights of errors, and a loss that is another one from the fifth sample on
+EDITS = [
+    ("outputs[:, 0] > y)", "outputs[:, 0] > y + 1)"),
+    ("1.0 + y.square()", "2.0 + y.square()"),
+    ("y.square()\n", "y.square()\n\n    def error_weights(self, y):\n        return y.abs()\n"),
+    ("(outputs[:, 0] - y).abs()", "(outputs[:, 0] - y).abs() * (1.0 + (y > 2.0))"),
+]
+
+
+@pytest.mark.parametrize("command", ["subsets runs/wave", "line runs/wave@1 runs/wave@2 --points 3"])
+def test_a_result_is_another_one_once_a_tasks_error_or_weights_have_changed(
+    here: Path, tmp_path: Path, capsys: Any, command: str
+) -> None:
+    words = [*command.split(), "--task", "weighed.py:Weighed", "--out", str(tmp_path / "r")]
+    for before, after in EDITS:
+        Path("weighed.py").write_text(WEIGHED)
+        sys.modules.pop("weighed", None)
+        assert run([*words, "--force"]) == 0
+        assert run(words) == 0
+        assert "already holds this result" in capsys.readouterr().err
+        assert before in WEIGHED
+        Path("weighed.py").write_text(WEIGHED.replace(before, after))
+        sys.modules.pop("weighed", None)
+        assert run(words) == 2
+        main = tmp_path / ("r.subsets.json" if command.startswith("subsets") else "r.nc")
+        assert capsys.readouterr().err == (
+            f"fedscope: {main} holds another result, of the task's code as it was before; give another --out, or "
+            "--force to replace it\n"
+        )
+    sys.modules.pop("weighed")
+
+
+def test_a_result_that_says_a_tasks_losses_alone_is_read_as_before(here: Path, tmp_path: Path, capsys: Any) -> None:
+    """That of an earlier fedscope."""
+    words = ["subsets", "runs/wave", "--task", "owntasks:absolute", "--out", str(tmp_path / "r")]
+    assert run(words) == 0
+    main = tmp_path / "r.subsets.json"
+    said = json.loads(main.read_text())
+    assert said["attrs"].pop("task_means_behaviour")
+    main.write_text(json.dumps(said))
+    capsys.readouterr()
+    assert run(words) == 0
+    assert "already holds this result" in capsys.readouterr().err
+
+
 def test_a_result_of_an_earlier_fedscope_is_called_so(here: Path, tmp_path: Path, capsys: Any) -> None:
     words = ["subsets", "runs/wave", "--task", "owntasks:absolute", "--out", str(tmp_path / "r")]
     assert run(words) == 0

@@ -11,7 +11,7 @@ from ....checkpoints.io.warn_user import warn_user
 from ....checkpoints.recorder.coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, next_of
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
-from ..arrays import counts_labels, is_tokens
+from ..arrays import counts_labels, is_tokens, may_be_tokens
 from ..custom import as_they_are
 from ..dataset import ARRAYS, SPLITS, Dataset
 from ..standardize import standardize
@@ -52,7 +52,8 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
             f"npz:{path} has no training samples to standardise by; add x_train and y_train to the file, or give the "
             "samples as the network takes them (--no-standardise, standardise=False)"
         )
-    if standardise is None and not is_tokens(arrays["x_test"], task):
+    x = arrays["x_test"]
+    if standardise is None and not (is_tokens(x, task) or may_be_tokens(x, task)):
         warn_user(
             f"npz:{path} has no training samples to standardise by: x_test is taken as it is, so give it as the "
             "network takes it"
