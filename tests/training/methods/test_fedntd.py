@@ -92,14 +92,6 @@ def test_a_strong_teacher_keeps_the_answers_on_other_classes(small: Any) -> None
     assert held < 0.2 * free
 
 
-def test_a_class_that_both_models_mask_changes_nothing(small: Any, close: Any) -> None:
-    masked = torch.nn.Sequential(*small.module, torch.nn.ConstantPad1d((0, 1), -torch.inf))
-    facts = replace(small.facts, layout=Layout.of(masked), classes=4)
-    task = small.task(facts=facts, start=initial_model(masked), bench=TrainableModel(masked))
-    method = FedNTD(**PLAIN, beta=3.0)
-    close(method.train(task).weights.parameters, method.train(small.task()).weights.parameters, 1e-12)
-
-
 def test_a_vanishing_weight_gives_sgd(small: Any, close: Any) -> None:
     trained = FedNTD(**PLAIN, beta=1e-12).train(small.task()).weights.parameters
     close(trained, sgd(small.task()), 1e-11)

@@ -57,9 +57,7 @@ class FedNTD(ClientMethod):
                 functional.log_softmax(answer[rows].gather(1, others) / self.temperature, dim=1)
                 for answer in (logits, taught)
             )
-            # of a class that both mask it is 0, not ∞ − ∞
-            apart = (global_ - own).masked_fill(global_ == -torch.inf, 0.0)
-            distance: Tensor = (global_.exp() * apart).sum() / max(n, 1)
+            distance: Tensor = (global_.exp() * (global_ - own)).sum() / max(n, 1)
             loss = task.loss_of(logits, y)
             return loss + self.beta * self.temperature**2 * distance, loss
 
