@@ -48,6 +48,7 @@ from .decomposition.parameters.result import Parameters as Parameters
 from .decomposition.predictors.analysis import predictors as predictors
 from .decomposition.predictors.result import Predictors as Predictors
 from .decomposition.reaggregation.analysis import reaggregate as reaggregate
+from .decomposition.reaggregation.result import Reaggregation as Reaggregation
 from .decomposition.subsets.analysis import subsets as subsets
 from .decomposition.subsets.result import Subsets as Subsets
 from .decomposition.synergy.analysis import synergy as synergy

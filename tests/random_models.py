@@ -24,6 +24,22 @@ class Table(nn.Module):
         return self.table[x[:, 0].long()]
 
 
+class Padded(nn.Module):
+    """A module with further classes that it masks, as a vocabulary that is filled up has them."""
+
+    def __init__(self, inner: nn.Module, more: int = 2) -> None:
+        super().__init__()
+        self.inner, self.more = inner, more
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.pad(self.inner(x), (0, self.more), value=-torch.inf)
+
+
+def as_padded(models: Weights, module: nn.Module) -> Weights:
+    """The same models as those of the padded module."""
+    return Weights(Layout.of(Padded(module)), models.parameters, {f"inner.{n}": v for n, v in models.buffers.items()})
+
+
 def random_models(module: nn.Module, count: int, scale: float = 0.5) -> list[Model]:
     """Models a, b, c, ... of an architecture: normal parameters, positive statistics."""
     layout, draw = Layout.of(module), np.random.default_rng(1)

@@ -39,6 +39,7 @@ import torch
 from safetensors.torch import save_file
 
 import fedscope
+from fedscope.analysis.register import analyses
 from fedscope.cli.main import Tour, commands, run, sections
 from fedscope.results import Result
 from fedscope.training import Config
@@ -644,6 +645,15 @@ def test_every_public_name_is_on_the_page() -> None:
     text = (DOCS / "reference" / "python.md").read_text(encoding="utf-8")
     headings = re.findall(r"^### (?:class )?fedscope\.(\w+)$", text, re.MULTILINE)
     assert sorted(headings) == sorted(name for name in fedscope.__all__ if not name.startswith("__"))
+
+
+def test_every_result_that_a_question_gives_is_public() -> None:
+    text = (DOCS / "python.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| question \| function \| result \|\n\| --- .*\n((?:\|.*\n)+)", text, re.MULTILINE)
+    results = [name for line in table.splitlines() for name in re.findall(r"`([A-Z]\w+)`", line.split(" | ")[-1])]
+    assert len(results) > 30
+    assert [name for name in results if name not in fedscope.__all__] == []
+    assert [one.name for one in analyses() if not one.answers] == []
 
 
 EXAMPLES = {

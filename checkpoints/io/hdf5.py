@@ -23,6 +23,10 @@ _SEAL = b"fedscope xxh3 "
 _SEALED = len(_SEAL) + 16 + 1
 RESULT_AGAIN = "compute it again with --force, or restore it from a copy"
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+# Bytes of the shortest superblock, with which every file begins.
+_LEAST = 48
+# What HDF5 says of locks that it cannot have, and of a file that this process holds open with other wishes about them.
+_OF_LOCKS = ("unable to lock file", "flag values don't match")
 # Texts of attributes lie in the first collections of a file; a small file is looked through as a whole.
 HEAD, WHOLE = 2**18, 2**20
 _HEAP, _HEAP_HEADER, _HEAP_OBJECT = b"GCOL", struct.Struct("<4sB3xQ"), struct.Struct("<H6xQ")
@@ -67,7 +71,7 @@ def _open_until(path: Path, until: ExitStack) -> Any:
         return until.enter_context(h5py.File(path, "r", locking=False, rdcc_nbytes=0))
     except OSError as error:
         # HDF5_USE_FILE_LOCKING=TRUE counts more than what is asked for here, and not every file system has locks
-        if "unable to lock file" not in str(error):
+        if not any(told in str(error) for told in _OF_LOCKS):
             raise
     raw = until.enter_context(path.open("rb"))
     file = until.enter_context(h5py.File(raw, "r", rdcc_nbytes=0))
@@ -206,12 +210,14 @@ def _unreadable(path: Path, what: str, error: OSError) -> str:
         return f"{path} is a folder, not {what}"
     try:
         with path.open("rb") as file:
-            head = file.read(8)
+            head = file.read(_LEAST)
     except OSError as reason:
         return f"{path} cannot be read ({reason.strerror}); it should be {what}"
-    if "truncated" in str(error).lower() or _SIGNATURE.startswith(head):
+    signature = head[: len(_SIGNATURE)]
+    cut = len(head) < _LEAST and _SIGNATURE.startswith(signature)
+    if "truncated" in str(error).lower() or cut:
         return f"{path} is truncated ({path.stat().st_size:,} bytes are left of it); it should be {what}: copy it again"
-    if head != _SIGNATURE:
+    if signature != _SIGNATURE:
         return f"{path} is not {what}: it is not an HDF5 file"
     return f"{path} is damaged: {_first_line(error)}; restore it from a copy"
 

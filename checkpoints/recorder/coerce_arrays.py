@@ -143,6 +143,7 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
         if xs[i].shape[batched:] != xs[0].shape[batched:]:
             shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
             raise FedscopeError(f"{place} data with items of shapes {shapes}; give all one shape")
+        _refuse_other_shape(place, "y", ys[0], ys[i], i, batched)
     join = np.concatenate if batched else np.stack
     if batches:
         return coerce_tokens(place, {name: join([one[name] for one in batches]) for name in batches[0]})
@@ -173,6 +174,21 @@ def _refuse_other_batch(
         raise FedscopeError(
             f"{place} data with items of shapes {shapes[0]} and {shapes[1]}; fill all up to one length, with "
             f"{MASK} 0 there"
+        )
+    for name, array in this.items():
+        _refuse_other_shape(place, name, first[name], array, i, batched)
+
+
+def _refuse_other_shape(place: str, name: str, first: np.ndarray, this: np.ndarray, i: int, batched: bool) -> None:
+    """Refuse targets, or other parts of items, that do not go together.
+
+    Raises:
+        FedscopeError: another shape than item 0 has.
+    """
+    if first.shape[batched:] != this.shape[batched:]:
+        raise FedscopeError(
+            f"{place} data with {name} of shapes {list(first.shape)} (item 0) and {list(this.shape)} (item {i}); give "
+            "all one shape"
         )
 
 

@@ -327,6 +327,8 @@ def _missing(path: Path) -> str:
     """Say that nothing is there, with what is near."""
     if not path.parent.is_dir():
         return f"{path} does not exist, nor does the folder {path.parent}; {GIVE}"
+    if (arrays := path.with_name(path.name + NETCDF)).is_file():  # a base, of a file that is no result or is damaged
+        return _strange(arrays)
     there = list(dict.fromkeys(answer.base.name for answer in _whole(results_in(path.parent))))
     near = nearest(path.name, there, {name: str(path.with_name(name)) for name in there})
     if not near and there:

@@ -66,7 +66,7 @@ def gram(parts: Sequence[Tensor]) -> Tensor:
     """Compute the linear kernel of centred features, K = H X X' H with H = 1 - 11'/n, float64 [n, n].
 
     ``parts`` are X [n, d], cut along its rows. HSIC does not change when the features are centred, and what cancels
-    in it is then small. Features that do not vary give exactly 0.
+    in it is then small. Features that do not vary give exactly 0, also those that are infinite, as masked classes are.
 
     >>> gram([torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0]])]).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
@@ -76,7 +76,7 @@ def gram(parts: Sequence[Tensor]) -> Tensor:
     for start in range(0, parts[0].shape[1], BLOCK):
         x = torch.cat([part[:, start : start + BLOCK] for part in parts]).double()
         # first one row, which is exact: the mean of n equal numbers is not always that number
-        x -= x[0].clone()
+        x = torch.where(x == x[0], 0.0, x - x[0])
         x -= x.mean(dim=0)
         kernel.addmm_(x, x.T)
     return kernel

@@ -247,8 +247,12 @@ def _same_question(one: Run, other: Run) -> None:
     assert theirs is not None
     same = len(ours.clients) == len(theirs.clients)
     if not (same and all(map(np.array_equal, ours.clients, theirs.clients))):
+        drawn = [(run.config or {}).get("data", {}).get("seed") for run in (one, other)]
+        varied = f" (data.seed {drawn[0]} and {drawn[1]})" if drawn[0] != drawn[1] else ""
+        how = ", as sweep run.seed=0,1,2 does; sweep --seeds varies both" if varied else ""
         raise FedscopeError(
-            f"{both} have different partitions of the data; train them with one data.partition and data.seed"
+            f"{both} have different partitions of the data{varied}; train them with one data.partition and "
+            f"data.seed{how}"
         )
     for name, mine, its in _settings(one, other):
         if mine != its:

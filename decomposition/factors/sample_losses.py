@@ -56,8 +56,10 @@ def split_cross_entropy(log_f: Tensor, y: Tensor, p: Tensor) -> Split:
     """
     by_draw = torch.tensordot(p, unweighted_as_0(p, log_f), dims=1)
     centre = torch.log_softmax(by_draw.mean(0), dim=-1)
-    # f̂ may underflow to 0; log f̂ does not, and 0 times it is 0.
-    divergence = torch.einsum("bc,kbc->kb", centre.exp(), centre - log_f.mean(1))
+    # 0 times a logarithm is 0, also of a class that is masked: −∞ in f̂, and in all clients or in one.
+    share = centre.exp()
+    apart = (centre - log_f.mean(1)).masked_fill(share == 0, 0.0)
+    divergence = torch.einsum("bc,kbc->kb", share, apart)
     without = without_each(by_draw)
     return Split(
         factors={"bias": cross_entropy(centre, y), "variance": p @ unweighted_as_0(p, divergence)},
@@ -127,12 +129,21 @@ def _about_main(shares: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def without_each(values: Tensor) -> Tensor:
-    """Means over the R−1 draws other than each, [R, ...] from [R, ...].
+    """Means over the R−1 draws other than each, [R, ...] from [R, ...]; those of numbers that are infinite, as the
+    logarithm of a masked class, too.
 
     >>> without_each(torch.tensor([1.0, 2.0, 6.0]))
     tensor([4.0000, 3.5000, 1.5000])
+    >>> without_each(torch.tensor([1.0, -torch.inf, 6.0]))
+    tensor([  -inf, 3.5000,   -inf])
     """
-    return (values.sum(0) - values) / (values.shape[0] - 1)
+    draws, total = values.shape[0], values.sum(0)
+    without = (total - values) / (draws - 1)
+    if bool(total.isfinite().all()):
+        return without
+    # ∞ − ∞ says nothing of the others
+    added = [values[[s for s in range(draws) if s != r]].mean(0) for r in range(draws)]
+    return torch.where(total.isfinite(), without, torch.stack(added))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of
-from ...training.methods.base import State
+from ...training.methods.base import Cohort, ServerMethod, State
 from ...training.settings.registry import find, method_name, names
 from ..draws.divergence import diverged_rows
 from .layers import own_versions, step_parts
@@ -40,6 +40,8 @@ class Reaggregated:
             ``recorded`` after the round before.
         weights: the model [P]; buffers are averaged with p, as in training.
         diverged: the clients of the round, by their ids, with a parameter or a buffer that is not finite.
+        outside: those of them that have no part in the model: their weight is 0, and the server counts with weights, or
+            the server has not chosen them.
         members: the clients, by their ids, whose mean the model is, where the server chooses among them.
         by_layer: the servers of layers that patterns name, each with its state as above.
         versions: each client's model, where clients keep layers of their own; made when it is called.
@@ -55,6 +57,7 @@ class Reaggregated:
     by_layer: Mapping[str, str] = field(default_factory=dict)
     versions: tuple[Callable[[], Weights], ...] = ()
     client_ids: tuple[int, ...] = ()
+    outside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,8 +171,30 @@ def reaggregate(
         members = (
             None if served.p is None or not chosen else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
         )
-        made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged, members))
+        taking = _takes_part(config.server, cohort.p if served.p is None else served.p)
+        outside = tuple(int(k) for k in round_.client_ids[~taking] if k in diverged)
+        made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged, members, outside=outside))
     return made
+
+
+def _takes_part(server: ServerMethod, p: np.ndarray) -> np.ndarray:
+    """Tell which clients have a part in what a server makes with the weights p, [C]."""
+    return np.ones(len(p), bool) if server.unweighted else p != 0
+
+
+def _outside(
+    diverged: Sequence[int], round_: Round, parts: Sequence[tuple[LayerPart, Cohort]], clients: Weights
+) -> tuple[int, ...]:
+    """Tell which clients that diverged did so in layers alone in which they have no part. Of layers that stay each
+    client's, everybody's model is measured."""
+    outside = []
+    for k in np.flatnonzero(np.isin(round_.client_ids, diverged)):
+        own = clients.row(int(k)).arrays()
+        lost = {name for name, values in own.items() if not np.isfinite(values).all()}
+        entered = [part for part, cohort in parts if part.personal or _takes_part(part.config.server, cohort.p)[k]]
+        if not any(lost & part.names for part in entered):
+            outside.append(int(round_.client_ids[k]))
+    return tuple(outside)
 
 
 def _configs(config: Config, parts: Sequence[LayerPart]) -> list[Config]:
@@ -205,4 +230,5 @@ def _by_layer(
         },
         versions=own_versions(weights, clients, parts),
         client_ids=tuple(map(int, round_.client_ids)),
+        outside=_outside(diverged, round_, [(part, cohort) for part, _, cohort in steps], clients),
     )

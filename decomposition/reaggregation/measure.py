@@ -108,7 +108,9 @@ def measure_servers(
             ModelRow(one.model, one.server, one.state, float(loss.mean()), float(error.mean()), **apart, **differing)
         )
     own_models = {one.server: one.weights for one in made[len(made) - len(asked) :]}
-    diverged = {"diverged": list(made[0].diverged)}
+    diverged: dict[str, Any] = {"diverged": list(made[0].diverged)}
+    if any(one.outside for one in made):
+        diverged["outside"] = {asking.label: list(one.outside) for asking, one in zip(every, made, strict=True)}
     known = {**(attrs or {}), **diverged, **_conflict(run, number, adapters), **_choices(made)}
     return Reaggregation(tuple(rows), known, own_models, tuple(own_rows))
 

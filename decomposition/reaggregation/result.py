@@ -89,8 +89,9 @@ class Reaggregation(TableResult):
     Attributes:
         measured: the recorded model first, then plain FMA, then what was asked for.
         attrs: provenance: run, round, servers, data, split, samples, versions; ``diverged``, the clients by their ids
-            whose recorded models are not finite; ``members``, the clients that a server has chosen, by its name;
-            ``layers``, pairs of a pattern and its server; ``layer_states``, what these servers began with.
+            whose recorded models are not finite; ``outside``, those of them without a part in a model, by its name,
+            where there are any; ``members``, the clients that a server has chosen, by its name; ``layers``, pairs of a
+            pattern and its server; ``layer_states``, what these servers began with.
         models: the models asked for, by their server's name; read when first used where it was loaded. In layers that
             clients keep it has their mean with p.
         by_client: where clients keep layers, each client's model.
@@ -244,9 +245,7 @@ class Reaggregation(TableResult):
         from ...training.settings.registry import find
 
         notes, number_ = [], self.attrs["round"]
-        if ids := self.attrs.get("diverged"):
-            who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
-            notes.append(f"{who} diverged: recorded with values that are not finite, which enter every mean")
+        notes += self._of_diverged()
         for server, ids in self.attrs.get("members", {}).items():
             split, samples = self._chosen_on(server)
             who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
@@ -280,6 +279,27 @@ class Reaggregation(TableResult):
         run = Run.open(path) if (path / "run.json").is_file() else None
         if run is not None and run.config is not None and config_at(run, number_).average.averages_first:
             notes.append("the run averaged over rounds before its server stepped, which is left out here")
+        return notes
+
+    def _of_diverged(self) -> list[str]:
+        """Describe who diverged, and in which models they have a part."""
+        outside: dict[str, list[int]] = self.attrs.get("outside", {})
+        alike: dict[tuple[str, ...], list[int]] = {}
+        for client in self.attrs.get("diverged", ()):
+            alike.setdefault(tuple(model for model, ids in outside.items() if client in ids), []).append(client)
+        notes = []
+        for without, ids in alike.items():
+            who = f"client{'s' if len(ids) > 1 else ''} {list_few(ids)}"
+            entered = [model for model in outside if model not in without]
+            if not without:
+                where = "every mean"
+            elif entered:
+                where = (
+                    f"{' and '.join(entered)} alone: in the others {'they have' if len(ids) > 1 else 'it has'} no part"
+                )
+            else:
+                where = f"no mean, as {'they have' if len(ids) > 1 else 'it has'} no part in any"
+            notes.append(f"{who} diverged: recorded with values that are not finite, which enter {where}")
         return notes
 
     def _of_clients(self, row: ModelRow) -> str:

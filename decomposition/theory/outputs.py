@@ -152,8 +152,9 @@ def _squares(
         if k < count:
             ensemble = ensemble + float(p[k]) * f
             continue
-        squared[e] += float((ensemble - f).square().sum())
-        scale[e] += float(f.square().sum())
+        of_gap, of_scale = _square_sums(ensemble, f)
+        squared[e] += float(of_gap)
+        scale[e] += float(of_scale)
         ensemble = 0.0
         if progress is not None:
             progress(e * n + min(start + CHUNK, n), len(shrink) * n)
@@ -201,10 +202,21 @@ def _squares_on_device(
                 progress((k + 1) * len(shrink) * n // (count + 1), len(shrink) * n)
         own.load(centre.parameters, centre.buffers)
         f = answers()
-        sums = torch.stack([*((one - f).square().sum() for one in ensembles), f.square().sum()]).cpu().numpy()
+        sums = torch.stack([torch.stack(_square_sums(one, f)) for one in ensembles], dim=1).cpu().numpy()
     if progress is not None:
         progress(len(shrink) * n, len(shrink) * n)
-    return sums[:-1], np.full(len(shrink), sums[-1])
+    return sums[0], sums[1]
+
+
+def _square_sums(ensemble: Tensor | float, f: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ ‖WENS − f‖² and Σ ‖f‖²; a logit that is −∞ in both, as of a masked class, is no output and counts in neither.
+
+    >>> masked = torch.tensor([1.0, -torch.inf])
+    >>> [float(one) for one in _square_sums(masked + 1, masked)]
+    [1.0, 1.0]
+    """
+    masked = (f == -torch.inf) & (ensemble == f)
+    return (ensemble - f).masked_fill(masked, 0.0).square().sum(), f.masked_fill(masked, 0.0).square().sum()
 
 
 class _Shrunk(Replica):
@@ -312,6 +324,9 @@ def replay_variances(
         f = part.clients.double()  # [K, R, B, C]
         if outputs == "probabilities":
             f = torch.softmax(f, dim=-1)
+        f = f.masked_fill(
+            (f == -torch.inf).all(dim=1, keepdim=True), 0.0
+        )  # logits of masked classes, which do not vary
         total += f.var(dim=1, correction=1).sum(dim=(1, 2)).cpu()
     variances: np.ndarray = (total / len(samples)).numpy()
     return variances

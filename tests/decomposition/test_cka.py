@@ -120,6 +120,14 @@ def test_the_kernel_of_constant_features_is_exactly_zero(value: float, n: int, d
     assert not gram([torch.full((n, 2), value, dtype=dtype)]).any()
 
 
+def test_the_kernel_leaves_out_classes_that_are_masked_in_all_samples() -> None:
+    x = drawn(12, 3)
+    masked = torch.cat([x, torch.full((12, 2), -torch.inf)], dim=1)
+    assert gram([masked[:7], masked[7:]]).equal(gram([torch.cat([x, torch.zeros(12, 2)], dim=1)]))
+    masked[5, 3] = 0.0
+    assert gram([masked]).isnan().any(), "in some alone: it varies, and infinitely"
+
+
 @pytest.mark.parametrize("estimator", BOTH)
 def test_what_does_not_vary_has_no_cka_and_spoils_no_other(estimator: Any) -> None:
     x, y = drawn(9, 3), drawn(9, 3, seed=1)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from random_models import Table
+from random_models import Padded, Table, as_padded
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights, stack
 from fedscope.decomposition import (
@@ -20,6 +20,7 @@ from fedscope.decomposition import (
     RunFactors,
     decompose_round,
 )
+from fedscope.decomposition.factors import sample_losses
 from fedscope.decomposition.factors.cross_entropy import closure_error, decompose_loss
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS_OF, MEASURED_OF
@@ -420,6 +421,38 @@ def test_an_infinite_output_is_not_edited():
     tables[:, 0, 0, 2] = -inf
     module, samples, cohort = cohort_of(tables, [0.5, 0.5], [2, 2, 2])
     assert values(decompose(module, samples, cohort, "cross-entropy"))["client_loss"] == inf
+
+
+def test_a_class_that_all_models_mask_changes_nothing():
+    """Logits of −∞, as of a vocabulary that is filled up: log f is −∞ in the mean, too, and 0 times that is 0."""
+    module, samples, cohort = case(13, 4, 3, 20, 4)
+    masked = replace(cohort, draws=[as_padded(draw, module) for draw in cohort.draws])
+    found = [
+        decompose(module, samples, cohort, "cross-entropy", population=False),
+        decompose(Padded(module), replace(samples, classes=6), masked, "cross-entropy", population=False),
+    ]
+    for one, other in zip(found[0].rows, found[1].rows, strict=True):
+        for name in ("value", "stderr_draws", "stderr_samples"):
+            expected, value = getattr(one, name), getattr(other, name)
+            assert value == (None if expected is None else pytest.approx(expected, rel=1e-9, abs=1e-12)), one.factor
+    assert [row.variance for row in found[1].clients] == pytest.approx([row.variance for row in found[0].clients])
+
+
+def test_a_class_that_one_model_masks_is_infinite_where_it_is_the_label():
+    tables = np.random.default_rng(14).normal(size=(1, 2, 3, 3))
+    tables[:, 0, :, 2] = -inf
+    log_f = sample_losses.log_probabilities(torch.from_numpy(tables).transpose(0, 1))
+    split = sample_losses.split_cross_entropy(log_f, torch.tensor([2, 0, 1]), torch.tensor([0.5, 0.5]).double())
+    both = np.exp(tables[0, :, :, :2])
+    shares = both[0] / both[0].sum(-1, keepdims=True), both[1] / np.exp(tables[0, 1]).sum(-1, keepdims=True)
+    z = np.sqrt(shares[0] * shares[1]).sum(-1)
+    np.testing.assert_allclose(split.factors["variance"], -np.log(z), rtol=1e-12)
+    assert split.factors["bias"].isinf().tolist() == [True, False, False]
+
+
+def test_means_of_other_draws_hold_what_these_alone_have():
+    values = torch.tensor([[1.0, -inf, -inf], [3.0, 2.0, -inf], [5.0, 4.0, 1.0]])
+    assert sample_losses.without_each(values).tolist() == [[4.0, 3.0, -inf], [3.0, -inf, -inf], [2.0, -inf, -inf]]
 
 
 def test_what_does_not_fit_is_refused():

@@ -31,6 +31,7 @@ from fedscope.decomposition.reaggregation.requested_servers import reaggregating
 from fedscope.decomposition.reaggregation.result import ModelRow, Reaggregation
 from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.training import Config, branch, data_of, merge, module_of, preset, train
+from fedscope.training.methods.base import ServerMethod
 from fedscope.training.settings.registry import find, names
 
 SMALL = {
@@ -254,6 +255,54 @@ def test_clients_that_diverged_are_told_by_parameters_and_by_buffers(runs: Any, 
     assert made.diverged == (before.client_ids[0], before.client_ids[2])
     assert compare(made.weights, start)[1] is False
     assert again(runs("fma"), 2, "fedadam").diverged == ()
+
+
+@pytest.mark.parametrize("server", names("servers"))
+def test_a_client_of_weight_0_that_diverged_enters_only_where_clients_count_alike(
+    runs: Any, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number, whole = 2, runs("fma")
+    parameters = whole.round(number).clients().parameters.copy()
+    parameters[0] = np.nan
+    run, _ = with_buffers(whole, tmp_path / "lost", parameters, {})
+    counts = np.array([len(own) for own in run.partition.clients])
+    lost = int(run.round(number).client_ids[0])
+    monkeypatch.setattr(
+        ServerMethod, "weights", lambda self, held: np.where(held == counts[lost], 0, held) / held.sum()
+    )
+    made = again(run, number, server)
+    alike = find("servers", server).unweighted
+    assert np.isfinite(made.weights.parameters).all() == (not alike)
+    assert (made.diverged, made.outside) == ((lost,), () if alike else (lost,))
+
+
+@pytest.mark.parametrize(
+    ("outside", "sentence"),
+    [
+        ({}, "clients 2, 4 diverged: recorded with values that are not finite, which enter every mean"),
+        (
+            {"fma": [2, 4], "ties": [2, 4]},
+            "clients 2, 4 diverged: recorded with values that are not finite, which enter no mean, as they have no "
+            "part in any",
+        ),
+        (
+            {"fma": [2, 4], "fma, head=personal": [], "fedsa": [], "ties": [2, 4]},
+            "clients 2, 4 diverged: recorded with values that are not finite, which enter fma, head=personal and fedsa "
+            "alone: in the others they have no part",
+        ),
+    ],
+)
+def test_who_diverged_is_said_with_the_models_that_it_enters(outside: dict[str, list[int]], sentence: str) -> None:
+    attrs = {"run": {"path": "nowhere"}, "round": 4, "servers": ["ties"], "diverged": [2, 4], "outside": outside}
+    assert Reaggregation((), attrs).notes() == [sentence]
+
+
+def test_clients_that_diverged_in_different_models_are_told_apart() -> None:
+    attrs = {"run": {"path": "nowhere"}, "round": 4, "servers": ["ties"], "diverged": [2, 4], "outside": {"ties": [4]}}
+    assert Reaggregation((), attrs).notes() == [
+        "client 2 diverged: recorded with values that are not finite, which enter every mean",
+        "client 4 diverged: recorded with values that are not finite, which enter no mean, as it has no part in any",
+    ]
 
 
 # --- what cannot be ---

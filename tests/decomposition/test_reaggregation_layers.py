@@ -28,6 +28,7 @@ from fedscope.decomposition.reaggregation.requested_servers import layers_given,
 from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import Config, data_of, merge, module_of, preset, train
+from fedscope.training.methods.base import ServerMethod
 from fedscope.training.settings.registry import find, names
 
 BY_LAYER = [name for name in names("servers") if not find("servers", name)().needs_all]
@@ -280,3 +281,20 @@ def test_a_server_that_compares_over_the_model_is_refused_with_that_setting_only
     with pytest.raises(FedscopeError, match=r"^fedsa looks at whole models"):
         question(f"{run.path}@3", layers={"head": "fedsa"}, settings={"similarity": "model"})
     assert question(f"{run.path}@3", layers={"head": "fedsa"}).measured
+
+
+def test_a_client_that_diverged_enters_by_the_layers_in_which_it_did(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of weight 0 it has a part where a server counts clients alike, or where everybody's layer is measured."""
+    clients, (lost, *_) = run.round(3).clients(), run.round(3).client_ids.tolist()
+    clients.parameters[0, clients.layout.slices["head.weight"]] = np.nan
+    monkeypatch.setattr(Round, "clients", lambda self: clients)
+    counts = [len(run.partition.clients[k]) for k in run.round(3).client_ids]  # type: ignore[union-attr]
+    monkeypatch.setattr(ServerMethod, "weights", lambda self, held: np.where(held == counts[0], 0, held) / held.sum())
+    for words, outside in (
+        (["fc1=fedsa"], (lost,)),
+        (["head=fedsa"], ()),
+        (["fc1=personal"], (lost,)),
+        (["head=personal"], ()),
+    ):
+        found = made(run, "fma", *words)
+        assert (found.diverged, found.outside) == ((lost,), outside), words

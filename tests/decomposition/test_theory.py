@@ -18,6 +18,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
+from random_models import Padded, as_padded
 from torch import nn
 
 from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights, stack
@@ -878,6 +879,24 @@ def test_clients_that_diverged_have_no_gap_and_no_warning(value: float) -> None:
     for one in locality_gaps(module, samples(20, 4), own, np.full(3, 1 / 3), round=4, shrink=(1.0, 0.5)):
         assert not one.finite
         assert not one.counts
+
+
+@pytest.mark.parametrize("outputs", ["probabilities", "logits"])
+def test_a_class_that_all_models_mask_changes_nothing(outputs: Any) -> None:
+    module, data = network(nn.Tanh()), samples(20, 4)
+    masked, padded, own = Padded(module), replace(data, classes=5), clients(module, 3)
+    gaps = locality_gaps(masked, padded, as_padded(own, module), P3, round=4, shrink=HALVES, outputs=outputs)
+    for one, other in zip(
+        locality_gaps(module, data, own, P3, round=4, shrink=HALVES, outputs=outputs), gaps, strict=True
+    ):
+        assert (other.gap, other.scale) == pytest.approx((one.gap, one.scale), rel=1e-9)
+    draws = cohort(module)
+    padded_draws = replace(draws, draws=tuple(as_padded(draw, module) for draw in draws.draws))
+    np.testing.assert_allclose(
+        replay_variances(masked, padded, padded_draws, outputs=outputs),
+        replay_variances(module, data, draws, outputs=outputs),
+        rtol=1e-6,
+    )
 
 
 @pytest.mark.filterwarnings("error")

@@ -201,7 +201,9 @@ def _about_round(run: Run, number: int, parts: list[tuple[float, Config]]) -> It
     """Find what does not hold between a sound round and the rest of the run."""
     try:
         place, partition = run.round(number), run.partition
-        if partition is not None and not (parts and _counts_itself(_at(parts, number).client)):
+        # another program need not say what it counts, and may hold samples back: its recorder has looked at that
+        counts = not run.is_foreign and not (parts and _counts_itself(_at(parts, number).client))
+        if partition is not None and counts:
             for client, samples in zip(place.client_ids.tolist(), place.client_samples.tolist(), strict=True):
                 if samples != (has := len(partition.clients[client])):
                     yield f"client {client} trained on {samples} samples, but partition.h5 gives it {has}"

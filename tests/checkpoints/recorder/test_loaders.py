@@ -37,6 +37,44 @@ TRAIN, TEST = TensorDataset(X[:60], Y[:60]), TensorDataset(X[60:], Y[60:])
 ROWS = {k: np.arange(60)[k::3] for k in range(3)}
 
 
+class Uneven(Dataset[Any]):
+    """Items whose second one is longer, in its inputs, its targets or a part of its tokens."""
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> Any:
+        x, y = torch.zeros(8 + (i if self.part == "x" else 0)), torch.zeros(8 + (i if self.part == "y" else 0)).long()
+        if self.part in ("x", "y"):
+            return x, y
+        return {"input_ids": y, "labels": torch.zeros(8 + i).long() if self.part == "labels" else y}
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ("x", "data with items of shapes [8] and [9]; give all one shape"),
+        ("y", "data with y of shapes [8] (item 0) and [9] (item 1); give all one shape"),
+        ("labels", "data with labels of shapes [8] (item 0) and [9] (item 1); give all one shape"),
+    ],
+)
+def test_items_of_several_shapes_are_refused(tmp_path: Path, part: str, sentence: str) -> None:
+    with pytest.raises(FedscopeError) as refused:
+        Recorder(tmp_path / "run", data=Uneven(part))
+    assert str(refused.value) == f"data was given as Uneven, and gave {sentence}"
+
+
+def test_batches_may_differ_in_their_number_and_not_in_their_shapes() -> None:
+    items: Any = [(torch.zeros(8), torch.zeros(long).long()) for long in (8, 8, 8, 9)]
+    assert coerce_arrays("data:", DataLoader(items[:3], batch_size=2))["y_test"].shape == (3, 8)
+    with pytest.raises(FedscopeError) as refused:
+        coerce_arrays("data:", DataLoader([*items[:2], items[3]], batch_size=2))
+    assert str(refused.value) == "data: data with y of shapes [2, 8] (item 0) and [1, 9] (item 1); give all one shape"
+
+
 class Fixed(Sampler[int]):
     """An order of its own, which is always the same; whoever reads it cannot know."""
 

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.cli.main import run as command
 from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
@@ -320,3 +321,17 @@ def test_a_client_of_ones_own_says_how_many_samples_it_has_used(tmp_path: Path) 
     cohort = recorded_cohort(run, round_, config_of(run))
     assert (cohort.samples.tolist(), cohort.p.tolist()) == ([1] * 4, round_.weights.tolist())
     assert check_run(run.path).faults == ()
+
+
+@pytest.mark.parametrize(
+    "weighed", [{}, {"weights": [0.5, 0.5]}, {"samples": [10, 15]}, {"samples": [15, 15]}, {"samples": [20, 15]}]
+)
+@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
+def test_a_recorded_run_need_not_count_the_samples_of_its_partition(tmp_path: Path, weighed: dict[str, Any]) -> None:
+    """Its recorder has warned of more than there are; fewer may be held back, and who weighs otherwise says none."""
+    with Recorder(tmp_path / "run", partition=[range(15), range(15, 30)], labels=np.arange(30) % 3) as recorder:
+        for _ in range(2):
+            clients = [{"w": np.full(3, k, np.float32)} for k in (1, 2)]
+            recorder.round(start={"w": np.zeros(3, np.float32)}, clients=clients, **weighed)
+    found = check_run(tmp_path / "run")
+    assert (found.rounds, found.faults) == (2, ())

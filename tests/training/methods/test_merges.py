@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,9 @@ from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights
 from fedscope.training.methods.base import Cohort
 from fedscope.training.methods.servers.checkpoints import Checkpoints
 from fedscope.training.methods.servers.dare import DARE
+from fedscope.training.methods.servers.fedgma import FedGMA
+from fedscope.training.methods.servers.fednova import FedNova
+from fedscope.training.methods.servers.lora import LoRA
 from fedscope.training.methods.servers.model_stock import ModelStock
 from fedscope.training.methods.servers.slerp import SLERP
 from fedscope.training.methods.servers.task_arithmetic import TaskArithmetic
@@ -273,6 +277,40 @@ def test_a_model_that_is_not_finite_is_not_lost(method: Any) -> None:
     assert np.isnan(step(method, start, models, p)[4]) or isinstance(method, DARE)
     models[1] = np.nan
     assert np.isnan(step(method, start, models, p)).all()
+
+
+@pytest.mark.parametrize("method", [SLERP(), TaskArithmetic(), TIES(), DARE(), Checkpoints(), FedGMA(), FedNova()])
+def test_a_client_of_weight_0_has_no_part_even_where_it_diverged(method: Any) -> None:
+    start, models, _ = drawn(2, 3)
+    p, reach = np.array([0.25, 0.0, 0.75]), np.array([2.0, 0.0, 3.0])
+
+    def made(rows: list[int]) -> np.ndarray:
+        known = replace(cohort(p[rows], [3 + k for k in rows]), reach=reach[rows])
+        return np.asarray(method.step({}, weights(start), weights(models[rows]), known).parameters)
+
+    alone = made([0, 2])
+    np.testing.assert_array_equal(made([0, 1, 2]), alone)
+    models[1] = np.nan
+    np.testing.assert_array_equal(made([0, 1, 2]), alone)
+
+
+@pytest.mark.parametrize("mean", ["products", "frozen_a"])
+def test_a_client_of_weight_0_has_no_part_in_the_mean_of_products(mean: Any) -> None:
+    layout = Layout(
+        (
+            TensorEntry("a.lora_A.weight", (2, 5), "float64", "parameter"),
+            TensorEntry("a.lora_B.weight", (3, 2), "float64", "parameter"),
+        )
+    )
+    models, p = np.random.default_rng(3).normal(size=(4, 16)), np.array([0.25, 0.0, 0.75])
+    start = Weights(layout, models[3], {})
+
+    def made(rows: list[int]) -> Any:
+        return LoRA(mean=mean).step({}, start, Weights(layout, models[rows], {}), cohort(p[rows])).parameters
+
+    alone = made([0, 2])
+    models[1] = np.nan
+    np.testing.assert_allclose(made([0, 1, 2]), alone, rtol=1e-9)
 
 
 # --- against mergekit, where it is installed: `pip install mergekit==0.1.5` ---

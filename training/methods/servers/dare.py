@@ -43,6 +43,8 @@ class DARE(ServerMethod):
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         total = np.zeros(start.layout.size)
         for p, client, update in zip(cohort.p, cohort.client_ids, updates(start, clients), strict=True):
+            if p == 0:  # has no part, even where it diverged
+                continue
             update[self.dropped(cohort.round, int(client), update.size) & ~np.isnan(update)] = 0
             update *= p / (1 - self.drop)
             total += update

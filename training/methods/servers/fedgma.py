@@ -53,6 +53,8 @@ class FedGMA(ServerMethod):
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         mean, agree = np.zeros((2, start.layout.size))
         for p, update in zip(cohort.p, updates(start, clients), strict=True):
+            if p == 0:  # has no part, even where it diverged
+                continue
             mean += p * update
             agree += p * np.sign(update)
         agree = np.abs(agree)

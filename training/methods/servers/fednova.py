@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
+import numpy as np
+
 from ....checkpoints import FedscopeError, Weights
 from ...settings.registry import method_name
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
@@ -62,7 +64,9 @@ class FedNova(ServerMethod):
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
         mean_reach = float(cohort.p @ cohort.reach)
-        update = weighted_update(start, clients, cohort.p * mean_reach / cohort.reach)
+        # of weight 0 is 0, also of a client that took no step
+        weights = np.divide(cohort.p * mean_reach, cohort.reach, out=np.zeros_like(cohort.p), where=cohort.p != 0)
+        update = weighted_update(start, clients, weights)
         return Served((start.parameters + update).astype(start.layout.dtype))
 
 

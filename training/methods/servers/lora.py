@@ -13,6 +13,7 @@ from ....checkpoints.models.products import adapters_of, unclear_factors
 from ...settings.settings import setting
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.client_groups import layer_of
+from ..shared.server_steps import as_weighed
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class LoRA(ServerMethod):
                 of_a = start.layout.slices[product.a]
                 parameters[of_a] = start.parameters[of_a]
                 continue
-            a, b = replace(product, scale=1.0).factors(layer_of(clients, product.a), layer_of(clients, product.b))
+            own = (as_weighed(layer_of(clients, name), cohort.p) for name in (product.a, product.b))
+            a, b = replace(product, scale=1.0).factors(*own)
             made_b, made_a = best_of_rank(*stacked(b, a, cohort.p), product.rank)
             product.put(parameters, start.layout.slices, made_a, made_b)
         return Served(parameters)

@@ -14,6 +14,7 @@ from ....checkpoints import FedscopeError, Weights
 from ....checkpoints.io.errors import list_few
 from ..base import Cohort, MethodInfo, Served, ServerMethod, State
 from ..shared.client_groups import layer_of
+from ..shared.server_steps import as_weighed
 
 #: steps to the mean of directions, and how short the last one is; two directions take one step, others a few
 STEPS, SHORT = 100, 1e-13
@@ -56,7 +57,7 @@ class SLERP(ServerMethod):
         """
         parameters = np.empty(clients.layout.size, clients.layout.dtype)
         for name, where in clients.layout.slices.items():
-            parameters[where] = _along_sphere(name, layer_of(clients, name), cohort)
+            parameters[where] = _along_sphere(name, as_weighed(layer_of(clients, name), cohort.p), cohort)
         return Served(parameters)
 
 

@@ -47,6 +47,8 @@ class TIES(ServerMethod):
         # of each sign: Σ p_i τ_i and Σ p_i
         total, weight = np.zeros((2, 2, start.layout.size))
         for p, update in zip(cohort.p, self._trimmed(start, clients, parts), strict=True):
+            if p == 0:  # has no part, even where it diverged
+                continue
             for sign, own in enumerate((update > 0, update < 0)):
                 total[sign][own] += p * update[own]
                 weight[sign][own] += p

@@ -48,6 +48,21 @@ def weighted_update(start: Weights, clients: Weights, weights: np.ndarray) -> np
     return total
 
 
+def as_weighed(values: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Values of C clients, [C, ...], as they enter sums with p: 0 of a client of weight 0 that has diverged, because
+    0 · NaN is NaN. All others stay, and so does the array where there is no such client.
+
+    >>> as_weighed(np.array([[1.0, 2.0], [np.nan, 3.0]]), np.array([1.0, 0.0])).tolist()
+    [[1.0, 2.0], [0.0, 0.0]]
+    """
+    away = [k for k in np.flatnonzero(p == 0) if not np.isfinite(values[k]).all()]
+    if not away:
+        return values
+    values = values.copy()
+    values[away] = 0
+    return values
+
+
 def mean_update(start: Weights, clients: Weights) -> np.ndarray:
     """mean_S Δ_i, the unweighted mean update, [P] in float64."""
     return weighted_update(start, clients, np.full(len(clients), 1 / len(clients)))
