@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
 from ...plotting.heatmaps import DIVERGING, NO_VALUE, heat_map
-from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.layout import EDGE, LINE, FigureLayout, readable_columns, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .result import WHOLE
@@ -38,7 +38,11 @@ FAINTEST = 0.1  # of mean skewness the strongest colour stands for no less, beca
 
 @drawing
 def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
-    """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them."""
+    """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them.
+
+    Raises:
+        FedscopeError: no round; more runs than have room in the width.
+    """
     if not result.rounds:
         raise FedscopeError("the result has no round to draw; compute it again with --force")
     layers = [row.layer for row in result.rounds[0].rows]
@@ -47,6 +51,7 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
         names = min(max(map(len, layers)), int(0.36 * width / CHARACTER))
         left = names * CHARACTER + 0.12
         wide = (width - left - GAP - BAR - BAR_LABELS + COLUMN_GAP) / len(result.runs) - COLUMN_GAP
+        wide = readable_columns(wide, len(result.runs), width)
         high = min(len(layers) * LAYER, MOST)
         said = wrap_words(_remark(result, quantities), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if len(result.runs) > 1 else 0)
@@ -144,7 +149,7 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
         )
     if any(not np.isfinite(values).all() for name in quantities for values in _values(result, name).values()):
         parts.append("grey: no value")
-    parts += result.attrs.get("left_out", ())
+    parts += map(literal, result.attrs.get("left_out", ()))
     return "; ".join(parts)
 
 

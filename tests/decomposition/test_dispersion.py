@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -563,3 +564,25 @@ def test_a_heat_map_shows_the_columns_of_the_table(tmp_path: Path) -> None:
         pair.layers_figure()
     with pytest.raises(FedscopeError, match=r"no round to draw"):
         Dispersion((), 0.05).figure()
+
+
+def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need(tmp_path: Path) -> None:
+    round_ = disperse_round(recorded(tmp_path, matrix(5)), run="toy")
+    result = Dispersion(tuple(replace(round_, run=f"toy-{i}") for i in range(20)), 0.05)
+    with pytest.raises(FedscopeError) as error:
+        result.figure()
+    found = re.fullmatch(
+        r"20 runs have no room side by side in a figure 3\.5 inches wide; give (?:--width |width=)([\d.]+), "
+        "or draw fewer",
+        str(error.value),
+    )
+    assert found
+    assert result.figure(float(found[1])).axes
+
+
+def test_rounds_that_were_left_out_are_words_whatever_the_runs_name(tmp_path: Path) -> None:
+    made = disperse_round(recorded(tmp_path, matrix(5)), run="toy")
+    note = "lr$_$x: round 1 has one client"
+    figure = Dispersion((made,), 0.05, attrs={"left_out": [note]}).figure()
+    figure.draw_without_rendering()
+    assert note in " ".join(text.get_text() for text in figure.texts).replace("\\$", "$")
