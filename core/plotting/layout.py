@@ -170,8 +170,20 @@ def room_in(part: Any, height: float) -> Any:
     return part
 
 
-def readable_columns(wide: float, runs: int, width: float) -> float:
+def column_letters(count: int) -> list[str]:
+    """Return what so many columns are called whose names have no room above them.
+
+    >>> column_letters(28)[0], column_letters(28)[-2:]
+    ('a', ['aa', 'bb'])
+    """
+    return [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(count)]
+
+
+def readable_columns(wide: float, runs: int, width: float, names: float = 0.0) -> float:
     """Return the width of each column of panels, in inches, where each run has one in a figure of ``width``.
+
+    Args:
+        names: the share of a wider figure that goes into names beside the columns, which are cut in this one.
 
     Raises:
         FedscopeError: they are too narrow to be read; it says how wide the figure has to be, if it can be.
@@ -181,7 +193,8 @@ def readable_columns(wide: float, runs: int, width: float) -> float:
         return wide
     if on.axes:  # the user's own are as wide as they are
         return wide if wide > 0 else SLIMMEST
-    needed = ceil(10 * room * (width + runs * (SLIMMEST - wide))) / 10
+    lacking = (runs * (SLIMMEST - wide) + (CHARACTER if names else 0.0)) / (1 - names)
+    needed = ceil(10 * room * (width + lacking)) / 10
     place, wider = ("a figure", "give --width") if on.into is None else ("a part of a figure", "make its width")
     remedy = f"{wider} {needed:g}, or draw fewer" if needed <= WIDTHS[1] else "draw fewer"
     raise FedscopeError(f"{runs} runs have no room side by side in {place} {width * room:.3g} inches wide; {remedy}")

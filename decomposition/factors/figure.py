@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
 from ...plotting.drawing import drawing
-from ...plotting.layout import FigureLayout, readable_columns
+from ...plotting.layout import FigureLayout, column_letters, readable_columns
 from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shorten_label
 from ...plotting.ticks import from_zero, label_ends
 from .figure_panels import (
@@ -170,7 +170,7 @@ def _words_above(
     over = _wrap(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []
-    letters = [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(len(names))]
+    letters = column_letters(len(names))
     key = "; ".join(f"{letter}: {name}" for letter, name in zip(letters, names, strict=True))
     return over, letters, _wrap(key, width - 2 * EDGE, {"fontsize": SMALL})
 

@@ -568,6 +568,10 @@ def test_a_heat_map_shows_the_columns_of_the_table(tmp_path: Path) -> None:
 
 def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need(tmp_path: Path) -> None:
     round_ = disperse_round(recorded(tmp_path, matrix(5)), run="toy")
+    # of names that are cut, a wider figure writes more
+    round_ = replace(
+        round_, layers=tuple(replace(row, layer=f"encoder.layers.block.fc.{row.layer}") for row in round_.layers)
+    )
     result = Dispersion(tuple(replace(round_, run=f"toy-{i}") for i in range(20)), 0.05)
     with pytest.raises(FedscopeError) as error:
         result.figure()
@@ -577,7 +581,11 @@ def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need(tmp_
         str(error.value),
     )
     assert found
-    assert result.figure(float(found[1])).axes
+    figure = result.figure(float(found[1]))
+    said = [text.get_text() for text in figure.texts]
+    assert [*"abcdefghijklmnopqrst"] == [word for word in said if len(word) == 1]
+    assert "b:\N{NO-BREAK SPACE}toy-1; c:\N{NO-BREAK SPACE}toy-2; " in " ".join(said)
+    assert_inside(figure, float(found[1]))
 
 
 def test_rounds_that_were_left_out_are_words_whatever_the_runs_name(tmp_path: Path) -> None:
