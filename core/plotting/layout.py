@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 EDGE, LINE = 0.05, 0.135
 #: from line to line of a title
 TITLE_LINE = 0.14
-#: inches of a column of panels in which lines and cells are still told apart
-SLIMMEST = 0.07
+#: inches of a column of panels in which lines and cells are still told apart, and in which they are easily
+SLIMMEST, SLIM = 0.07, 0.2
 #: letters of a legend's entry below which it is not cut
 FEWEST = 12
 
@@ -193,10 +193,13 @@ def readable_columns(wide: float, runs: int, width: float, names: float = 0.0) -
         return wide
     if on.axes:  # the user's own are as wide as they are
         return wide if wide > 0 else SLIMMEST
-    lacking = (runs * (SLIMMEST - wide) + (CHARACTER if names else 0.0)) / (1 - names)
-    needed = ceil(10 * room * (width + lacking)) / 10
+    least, good = (
+        room * (width + (runs * (column - wide) + (CHARACTER if names else 0.0)) / (1 - names))
+        for column in (SLIMMEST, SLIM)
+    )
+    needed = min(ceil(10 * good) / 10, WIDTHS[1])
     place, wider = ("a figure", "give --width") if on.into is None else ("a part of a figure", "make its width")
-    remedy = f"{wider} {needed:g}, or draw fewer" if needed <= WIDTHS[1] else "draw fewer"
+    remedy = f"{wider} {needed:g}, or draw fewer" if least <= WIDTHS[1] else "draw fewer"
     raise FedscopeError(f"{runs} runs have no room side by side in {place} {width * room:.3g} inches wide; {remedy}")
 
 

@@ -466,6 +466,6 @@ def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need():
     runs = [plausible(f"run-{i}") for i in range(20)]
     with pytest.raises(FedscopeError) as error:
         result(*runs).figure()
-    words = "20 runs have no room side by side in a figure 3.5 inches wide; give --width 5, or draw fewer"
+    words = "20 runs have no room side by side in a figure 3.5 inches wide; give --width 7.6, or draw fewer"
     assert str(error.value).replace("width=", "--width ") == words
-    assert len(result(*runs).figure(5.0).axes) == 5 * 20
+    assert len(result(*runs).figure(7.6).axes) == 5 * 20

@@ -280,7 +280,11 @@ def test_a_figure_without_room_for_its_panels_says_so() -> None:
         FigureLayout(2.0, 1.0).axes(0.5, 0.1, -0.2, 0.5)
     assert str(error.value) == "a figure 2 inches wide has no room for its panels; give a greater --width"
     assert readable_columns(0.2, 3, 3.5) == 0.2
-    for wide, runs, remedy in ((0.04, 14, "give --width 4, or draw fewer"), (-0.1, 120, "draw fewer")):
+    for wide, runs, remedy in (
+        (0.04, 14, "give --width 5.8, or draw fewer"),
+        (0.0, 120, "give --width 20, or draw fewer"),
+        (-0.1, 120, "draw fewer"),
+    ):
         with pytest.raises(FedscopeError) as error:
             readable_columns(wide, runs, 3.5)
         assert str(error.value) == f"{runs} runs have no room side by side in a figure 3.5 inches wide; {remedy}"
