@@ -3,6 +3,7 @@ or a model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 # Inches: the gap before a colour bar, the bar, its numbers and label, the name of the axis, a row, all rows at most and
 # at least, and the room below a map.
 GAP, BAR, NUMBERS, LABEL, ROW, ROWS, FEW, BELOW = 0.07, 0.09, 0.5, 0.16, 0.17, 2.2, 0.5, 0.09
+#: a letter of a bar's label, and how far that may be longer than its map
+LETTER, BEYOND = 0.06, 0.2
 #: letters of a layer's name, at most
 LETTERS = 20
 #: positive values that lie further apart than this have a logarithmic scale, where a map may have one
@@ -71,7 +74,7 @@ def draw_layer_maps(
     with paper_style(width):
         left = max(map(len, names)) * CHARACTER + 0.08
         wide = width - left - GAP - BAR - NUMBERS
-        high = max(FEW, min(ROW * len(names), ROWS * min(1.0, 2 / len(maps))))
+        high = max(FEW, min(ROW * len(names), ROWS * min(1.0, 2 / len(maps))), *map(_height_of_label, maps))
         room = wide / len(columns) if high / len(names) > CELL[1] else 0.0
         with_errors = [one for one in maps if room > WIDE and one.written and one.errors is not None]
         if any(one.errors is not None and np.isfinite(one.errors).any() for one in with_errors):
@@ -114,17 +117,28 @@ def _draw(axes: Axes, one: LayerMap) -> tuple[Any, bool]:
     return heat_map(axes, one.values, SURFACE, hatched=True), False
 
 
+def _height_of_label(one: LayerMap) -> float:
+    """Return how high a map has to be, in inches, that the label of its bar reaches into no other map."""
+    words = re.sub(r"[${}^\\]", "", _label_of(one))
+    return LETTER * len(words) - BEYOND
+
+
+def _label_of(one: LayerMap) -> str:
+    """The label of a bar that is not logarithmic, with the power of ten of long numbers."""
+    power = power_of_ten(one.values, 3)
+    return rf"$10^{{{power}}}$ {one.label}".strip() if power else one.label
+
+
 def _draw_bar(axes: Axes, image: Any, one: LayerMap, high: float, *, log: bool) -> None:
     """The colour bar; of long numbers the power of ten stands in the unit."""
-    known = np.abs(one.values[np.isfinite(one.values)])
     if log:
+        known = np.abs(one.values[np.isfinite(one.values)])
         long = known.max() >= 1e4 or known.min() < 1e-3
         drawn = color_bar(axes, image, one.label)
         decades(drawn.ax.yaxis, (1,) if long else (1, 3), 6, plain=not long)
         return
-    power = power_of_ten(known, 3)
-    label = rf"$10^{{{power}}}$ {one.label}".strip() if power else one.label
-    drawn = color_bar(axes, image, label, max(2, min(5, int(high / 0.25))))
+    power = power_of_ten(one.values, 3)
+    drawn = color_bar(axes, image, _label_of(one), max(2, min(5, int(high / 0.25))))
     if power:
         drawn.ax.yaxis.set_major_formatter(lambda value, _: f"{value / 10.0**power:g}")
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
 from .drawing import target
 from .legends import legend_inside
-from .style import CHARACTER, GREY, SMALL, new_figure, shorten_label
-from .user_style import current
+from .style import CHARACTER, GREY, SIZE, SMALL, new_figure, shorten_label
+from .user_style import WIDTHS, current
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 #: inches: round what is drawn; of a line of small type
 EDGE, LINE = 0.05, 0.135
+#: from line to line of a title
+TITLE_LINE = 0.14
+#: inches of a column of panels in which lines and cells are still told apart, and in which they are easily
+SLIMMEST, SLIM = 0.07, 0.2
 #: letters of a legend's entry below which it is not cut
 FEWEST = 12
 
@@ -30,7 +36,8 @@ class FigureLayout:
     its colour bar and legend, and nothing else is drawn.
 
     Args:
-        title: in the middle of the top, where it takes 0.2 inches.
+        title: in the middle of the top, where it takes 0.2 inches; what is wider than the figure is broken into lines,
+            by which the figure is higher.
         edge: what is free above the title and below the remarks, in inches.
 
     Raises:
@@ -38,8 +45,11 @@ class FigureLayout:
     """
 
     def __init__(self, width: float, height: float, title: str | None = None, edge: float = EDGE) -> None:
-        self.width, self.height, self.edge = width, height, edge
+        self.width, self.edge = width, edge
         self._target = target()
+        lines = title_lines(title, width - 2 * EDGE) if title else []
+        self._further = TITLE_LINE * max(0, len(lines) - 1)  # by so much everything stands lower
+        self.height = height = height + self._further
         self._kept: list[Any] | None = None  # lines for a legend
         self._last = (0.0, 0.0)  # left and width of the last panel
         self._room = (width, height)
@@ -50,8 +60,8 @@ class FigureLayout:
             self.figure, self._room = room_in(self._target.into, height), self._target.room
         else:
             self.figure = new_figure(width, height)
-        if title:
-            self.text(width / 2, edge + 0.08, title, ha="center")
+        for i, line in enumerate(lines):
+            self.text(width / 2, edge + 0.08 + TITLE_LINE * i - self._further, line, ha="center")
 
     @property
     def is_axes(self) -> bool:
@@ -79,15 +89,21 @@ class FigureLayout:
 
     def _add_axes(self, left: float, top: float, width: float, height: float, **shared: Any) -> Axes:
         across, down = self._room
+        if min(width, height) <= 0:  # a layout that has not foreseen it; matplotlib's own words do not help
+            raise FedscopeError(
+                f"a figure {self.width * current().room:.3g} inches wide has no room for its panels; give a greater "
+                "--width"
+            )
         axes: Axes = self.figure.add_axes(
-            (left / across, 1 - (top + height) / down, width / across, height / down), **shared
+            (left / across, 1 - (top + self._further + height) / down, width / across, height / down), **shared
         )
         return axes
 
     def text(self, left: float, top: float, words: str, **style: Any) -> None:
         """A line of text whose middle is ``top`` inches from the top."""
         if not self.is_axes:
-            self.figure.text(left / self._room[0], 1 - top / self._room[1], words, **{"va": "center", **style})
+            down = 1 - (top + self._further) / self._room[1]
+            self.figure.text(left / self._room[0], down, words, **{"va": "center", **style})
 
     def ylabel(self, axes: Axes, left: float, top: float, words: str) -> None:
         """A label of a panel, upright, whose middle is at (left, top)."""
@@ -104,7 +120,7 @@ class FigureLayout:
         if self.is_axes:
             return
         across = [left / self._room[0], (left + long) / self._room[0]] if long else [left / self._room[0]]
-        down = [1 - top / self._room[1]] * len(across)
+        down = [1 - (top + self._further) / self._room[1]] * len(across)
         self.figure.add_artist(Line2D(across, down, transform=self.figure.transSubfigure, **look))
 
     def handles(self, symbol: Callable[[int, float, float], None], count: int) -> list[tuple[Any, ...]]:
@@ -131,7 +147,7 @@ class FigureLayout:
     def finished(self, remarks: Sequence[str], left: float = EDGE + 0.04) -> Figure:
         """Return the figure, at its bottom what must be known besides the panels, in lines of small type."""
         for i, line in enumerate(remarks):
-            top = self.height - self.edge - LINE * (len(remarks) - i - 0.5)
+            top = self.height - self._further - self.edge - LINE * (len(remarks) - i - 0.5)
             self.text(left, top, line, color=GREY, fontsize=SMALL)
         made: Figure = self.figure
         return made
@@ -152,6 +168,73 @@ def room_in(part: Any, height: float) -> Any:
         )
     on.used = True
     return part
+
+
+def column_letters(count: int) -> list[str]:
+    """Return what so many columns are called whose names have no room above them.
+
+    >>> column_letters(28)[0], column_letters(28)[-2:]
+    ('a', ['aa', 'bb'])
+    """
+    return [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(count)]
+
+
+def readable_columns(wide: float, runs: int, width: float, names: float = 0.0) -> float:
+    """Return the width of each column of panels, in inches, where each run has one in a figure of ``width``.
+
+    Args:
+        names: the share of a wider figure that goes into names beside the columns, which are cut in this one.
+
+    Raises:
+        FedscopeError: they are too narrow to be read; it says how wide the figure has to be, if it can be.
+    """
+    on, room = target(), current().room
+    if wide >= SLIMMEST - 1e-9:
+        return wide
+    if on.axes:  # the user's own are as wide as they are
+        return wide if wide > 0 else SLIMMEST
+    least, good = (
+        room * (width + (runs * (column - wide) + (CHARACTER if names else 0.0)) / (1 - names))
+        for column in (SLIMMEST, SLIM)
+    )
+    needed = min(ceil(10 * good) / 10, WIDTHS[1])
+    place, wider = ("a figure", "give --width") if on.into is None else ("a part of a figure", "make its width")
+    remedy = f"{wider} {needed:g}, or draw fewer" if least <= WIDTHS[1] else "draw fewer"
+    raise FedscopeError(f"{runs} runs have no room side by side in {place} {width * room:.3g} inches wide; {remedy}")
+
+
+def title_lines(title: str, room: float) -> list[str]:
+    """Break a title into lines of at most ``room`` inches, between words and not within mathematics; a longer word is
+    broken."""
+    if _inches(title) <= room:
+        return [title]
+    lines = [""]
+    for word in re.findall(r"(?:\$[^$]*\$|\S)+", title):
+        for part in [word] if "$" in word or _inches(word) <= room else _pieces(word, room):
+            longer = f"{lines[-1]} {part}".strip()
+            if _inches(longer) <= room:
+                lines[-1] = longer
+            else:
+                lines.append(part)
+    return [line for line in lines if line]
+
+
+def _pieces(word: str, room: float) -> list[str]:
+    pieces = [""]
+    for letter in word:
+        if pieces[-1] and _inches(pieces[-1] + letter) > room:
+            pieces.append("")
+        pieces[-1] += letter
+    return pieces
+
+
+def _inches(words: str) -> float:
+    """Return the width of a line of a title; 0 of mathematics that cannot be written, which is refused elsewhere."""
+    figure = new_figure(1, 1)
+    try:
+        return float(figure.text(0, 0, words, fontsize=SIZE).get_window_extent().width / figure.dpi)
+    except ValueError:
+        return 0.0
 
 
 def wrap_words(words: str, room: float, share: float = 1.0, *, hyphens: bool = True) -> list[str]:

@@ -44,7 +44,10 @@ def legend_above(
         look |= {"title": title, "title_fontsize": SIZE * current().zoom}
     if current().zoom != 1:
         look["fontsize"] = SMALL * current().zoom
-    return figure.legend(handles=handles, loc="outside upper center", **look)
+    legend = figure.legend(handles=handles, loc="outside upper center", **look)
+    if title and "\n" in title:
+        legend.get_title().set_multialignment("center")
+    return legend
 
 
 def fitting_columns(handles: Sequence[Any], width: float, beside: float = 0.45) -> int:

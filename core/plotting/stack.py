@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from .drawing import target
-from .layout import room_in
+from .layout import EDGE, TITLE_LINE, room_in, title_lines
 from .legends import legend_above, legend_inside
 from .user_style import current
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 #: inches between panels and round them, where a part of a figure is filled
 GAP = 0.06
+#: inches: the least height of a panel; from one to the next, so that their labels stand apart; below the last one; a
+#: row of a legend
+LEAST, APART, BELOW, ROW = 0.9, 1.1, 0.35, 0.15
 
 
 class PanelStack:
@@ -28,7 +32,8 @@ class PanelStack:
     """
 
     def __init__(self, width: float, height: float, count: int) -> None:
-        self._target = on = target()
+        self._target, self._size = target(), (width, height)
+        on = self._target
         self.figure: Any
         if on.is_axes:
             self.panels: list[Axes] = [on.take(width, height / count) for _ in range(count)]
@@ -55,11 +60,21 @@ class PanelStack:
             legend_inside(self.panels[0], handles, [str(handle.get_label()) for handle in handles], long=long)
             figure: Figure = self.figure
             return figure
-        legend = legend_above(self.figure, handles, columns, title, long=long)
+        lines = title_lines(title, self._size[0] - 2 * EDGE) if title else []
+        if self._target.into is None:
+            self._grow(TITLE_LINE * len(lines) + ROW * ceil(len(handles) / columns))
+        legend = legend_above(self.figure, handles, columns, "\n".join(lines), long=long)
         if self._target.into is not None and self.figure.get_figure(root=True).get_layout_engine() is None:
             self._fill(legend)
         drawn: Figure = self.figure
         return drawn
+
+    def _grow(self, above: float) -> None:
+        """Make the figure higher where so many inches above the panels leave too little for these."""
+        width, height = self._size
+        needed = above + LEAST + APART * (len(self.panels) - 1) + BELOW
+        if needed > height:
+            self.figure.set_size_inches(width, needed)
 
     def _fill(self, legend: Any) -> None:
         """Place the panels of a part of a figure, which nobody lays out, below the legend."""

@@ -184,7 +184,7 @@ def clip_label(label: str, length: int) -> str:
     label = visible(label)
     if len(label) > length:
         tail = length * 11 // 21
-        label = f"{label[: length - tail - 1]}…{label[-tail:]}"
+        label = f"{label[: max(length - tail - 1, 0)]}…{label[len(label) - tail :]}"
     return label
 
 

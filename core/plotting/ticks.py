@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: inches: half of a point that is labelled, and a gap
 DOT = 0.03
+#: of a label at the end of a line
+LABEL_HEIGHT = 1.12 * SMALL / 72
 
 
 def even(axis: Axis, most: int | Literal["auto"], *, quarters: bool = False, **more: Any) -> None:
@@ -57,12 +59,33 @@ def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: An
         drawn.set_in_layout(len(broken) > 0)  # without a cross it would lie in the corner of a figure
 
 
+def falls_below_zero(axes: Axes) -> bool:
+    """Tell whether a line of the panel has a value below 0, as the losses of a task of one's own may; bands and the
+    caps of bars do not count, which may reach there from numbers that are never negative."""
+    lines = [line for line in axes.lines if line.get_transform() == axes.transData and line.get_linestyle() != "None"]
+    given = [np.ma.array(line.get_ydata(orig=True), dtype=np.float64) for line in lines]
+    drawn = [np.ma.filled(np.ma.masked_invalid(values), 0.0) for values in given]
+    return any(bool((values < 0).any()) for values in drawn)
+
+
 def from_zero(axes: Axes) -> None:
     """Begin the values at 0, with room for the markers of the highest ones, of which the margin of a narrow span has
-    too little."""
+    too little; not where one of them is negative, which would not be seen."""
     axes.autoscale_view(scalex=False)
+    if falls_below_zero(axes):
+        return
     highest, top = float(axes.dataLim.y1), axes.get_ylim()[1]
     axes.set_ylim(0.0, max(top, 1.08 * highest) if np.isfinite(highest) else top)
+
+
+def isolated(values: np.ndarray) -> list[int]:
+    """Return the places of values without a finite neighbour, through which no line goes.
+
+    >>> isolated(np.array([1.0, np.nan, 2.0, 3.0]))
+    [0]
+    """
+    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
+    return np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
 
 
 def few_marks(points: int, lines: int, place: int) -> range:
@@ -74,6 +97,11 @@ def few_marks(points: int, lines: int, place: int) -> range:
     """
     apart = max(1, points // 5)
     return range(place * apart // lines, points, apart) if lines > 1 else range(0)
+
+
+def room_for_ends(labels: int) -> float:
+    """Return how high a panel has to be, in inches, that so many labels of one line stand beside it."""
+    return LABEL_HEIGHT * labels
 
 
 def label_ends(ax: Axes, height: float, beside: Sequence[Axes] = ()) -> None:
@@ -98,9 +126,27 @@ def label_ends(ax: Axes, height: float, beside: Sequence[Axes] = ()) -> None:
             places.append((float(at), label, str(line.get_color())))
     places.sort(key=lambda place: place[0])
     sizes = [(1.12 + 1.2 * label.count("\n")) * SMALL / 72 / height for _, label, _ in places]
-    for (at, label, color), y in zip(places, spread_apart([at for at, _, _ in places], sizes), strict=True):
+    for (at, label, color), y in zip(
+        places, _kept_beside(spread_apart([at for at, _, _ in places], sizes), sizes), strict=True
+    ):
         ax.plot([1.01, 1.05], [at, y], transform=ax.transAxes, color=color, linewidth=0.5, clip_on=False, label="_tie")
         ax.text(1.06, y, label, color=color, size=SMALL, va="center", linespacing=1.0, transform=ax.transAxes)
+
+
+def _kept_beside(centres: list[float], sizes: list[float]) -> list[float]:
+    """Move intervals that lie apart so that they are beside a panel of height 1, where they take most of it; fewer may
+    stand out, and more do."""
+    if not 0.9 < sum(sizes) < 1 + 1e-9:
+        return centres
+    top, kept = 1.0, list(centres)
+    for i in reversed(range(len(sizes))):
+        kept[i] = min(kept[i], top - sizes[i] / 2)
+        top = kept[i] - sizes[i] / 2
+    low = 0.0
+    for i, size in enumerate(sizes):
+        kept[i] = max(kept[i], low + size / 2)
+        low = kept[i] + size / 2
+    return kept
 
 
 def label_points(

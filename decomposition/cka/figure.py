@@ -24,11 +24,12 @@ from ...plotting.style import (
     SMALL,
     SURFACE,
     describe_data,
+    literal,
     paper_style,
     shorten_label,
     word_of,
 )
-from ...plotting.ticks import crosses, even, few_marks, from_zero, label_ends, label_points
+from ...plotting.ticks import crosses, even, few_marks, from_zero, label_ends, label_points, room_for_ends
 from .result import OUTPUT, ClientCKA
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def draw_clients(
     most = 3 if _side(width, 3) >= NARROWEST else 2
     shown = [pick_rounds(result.rounds, most) for result in results]
     columns = max(map(len, shown))
-    curves, high = len(drawn - {"maps"}), CURVES if "maps" in drawn else ALONE
+    curves, high = len(drawn - {"maps"}), max(CURVES if "maps" in drawn else ALONE, room_for_ends(len(results)))
     scale = scale_of([similarity.cka for rounds in shown for similarity in rounds])
     with paper_style(width):
         named = [[[str(k) for k in similarity.client_ids] for similarity in rounds] for rounds in shown]
@@ -298,7 +299,7 @@ def _comparable(result: ClientCKA) -> list[RoundCKA]:
 
 def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("maps",)) -> str:
     attrs: Mapping[str, Any] = results[0].attrs
-    where = "outputs" if results[0].layer in ("", OUTPUT) else f"layer {results[0].layer}"
+    where = "outputs" if results[0].layer in ("", OUTPUT) else f"layer {literal(results[0].layer)}"
     batches = int(attrs.get("batches", 1))
     parts = [f"{word_of(attrs, 'estimator')} linear CKA of {where}".strip()]
     if "rounds" in drawn and batches > 1:
@@ -315,5 +316,5 @@ def _remark(results: Sequence[ClientCKA | ModelCKA], drawn: Collection[str] = ("
         parts.append(f"{', '.join(words)}: not defined")
     if "data" in attrs:
         parts.append(describe_data(attrs))
-    parts += dict.fromkeys(note for result in results for note in result.attrs.get("left_out", ()))
+    parts += dict.fromkeys(literal(note) for result in results for note in result.attrs.get("left_out", ()))
     return "; ".join(parts)

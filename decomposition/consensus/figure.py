@@ -11,7 +11,7 @@ from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.style import CHARACTER, describe_data, describe_statistics, paper_style, shorten_label, word_of
-from ...plotting.ticks import even, few_marks, from_zero, label_ends, power_of_ten
+from ...plotting.ticks import even, few_marks, from_zero, isolated, label_ends, power_of_ten, room_for_ends
 from ..draws.divergence import diverged_words
 
 if TYPE_CHECKING:
@@ -48,23 +48,23 @@ def draw(result: Consensus, width: float = 3.5, title: str | None = None) -> Fig
         names = list(runs) if len(runs) > 1 else [name for name, _ in (*DISTANCES, *MODELS)]
         longest = min(LETTERS, max(map(len, names)))
         across = (width - LEFT - RIGHT - CHARACTER * longest) / (1 + AWAY)
-        top = EDGE + (0.2 if title else 0.06)
-        sheet = FigureLayout(width, top + 2 * HIGH + BETWEEN + BELOW + LINE * len(said) + EDGE, title)
-        upper = sheet.axes(LEFT, top, across, HIGH, ylabel=0.38)
-        lower = sheet.axes(LEFT, top + HIGH + BETWEEN, across, HIGH, ylabel=0.38)
+        top, high = EDGE + (0.2 if title else 0.06), max(HIGH, room_for_ends(len(runs)))
+        sheet = FigureLayout(width, top + 2 * high + BETWEEN + BELOW + LINE * len(said) + EDGE, title)
+        upper = sheet.axes(LEFT, top, across, high, ylabel=0.38)
+        lower = sheet.axes(LEFT, top + high + BETWEEN, across, high, ylabel=0.38)
         far = _power(result, DISTANCES, "")
-        high = 0 if share else _power(result, MODELS, "_loss")
+        near = 0 if share else _power(result, MODELS, "_loss")
         _lines(upper, runs, DISTANCES, "", 10.0**-far)
-        _lines(lower, runs, MODELS, f"_{result.measure}", 100 if share else 10.0**-high)
+        _lines(lower, runs, MODELS, f"_{result.measure}", 100 if share else 10.0**-near)
         upper.set_ylabel(rf"distance ($10^{{{far}}}$ $L_2$)" if far else "distance ($L_2$)")
         upper.tick_params(labelbottom=False)
         split = word_of(result.attrs, "split")
-        unit = " (%)" if share else rf" ($10^{{{high}}}$)" if high else ""
+        unit = " (%)" if share else rf" ($10^{{{near}}}$)" if near else ""
         lower.set_ylabel(f"{split} {result.measure}{unit}".strip())
         lower.set_xlabel("round", labelpad=1)
         for axes in (upper, lower):
             _finish(axes, runs)
-            label_ends(axes, HIGH)
+            label_ends(axes, high)
         return sheet.finished(said)
 
 
@@ -88,15 +88,9 @@ def _lines(
             if dashes != "-":
                 marks |= {"markerfacecolor": "white", "markeredgewidth": 0.6}
             if len(at) > MARKED:
-                marks["markevery"] = sorted({*_alone(values), *few_marks(len(at), len(runs), place)})
+                marks["markevery"] = sorted({*isolated(values), *few_marks(len(at), len(runs), place)})
             style: dict[str, Any] = {"color": look["color"], "linestyle": dashes, "linewidth": 0.9, "markersize": 2.6}
             axes.plot(at, np.ma.masked_invalid(values), label=label, clip_on=False, zorder=3, **style, **marks)
-
-
-def _alone(values: np.ndarray) -> list[int]:
-    """Return the places of values without a finite neighbour, through which no line goes."""
-    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
-    return np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
 
 
 def _finish(axes: Axes, runs: dict[str, list[MeasuredRound]]) -> None:

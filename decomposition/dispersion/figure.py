@@ -13,7 +13,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.color_bar import color_bar
 from ...plotting.drawing import drawing
 from ...plotting.heatmaps import DIVERGING, NO_VALUE, heat_map
-from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
+from ...plotting.layout import EDGE, LINE, FigureLayout, column_letters, readable_columns, wrap_words
 from ...plotting.style import CHARACTER, COLOURS, SMALL, SURFACE, literal, paper_style, shorten_label
 from ...plotting.ticks import decades, even
 from .result import WHOLE
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Inches. A layer where they are few, and all of them at most; between panels, the colour bar and its numbers.
 LAYER, MOST, COLUMN_GAP, GAP, BAR, BAR_LABELS = 0.145, 3.4, 0.1, 0.07, 0.09, 0.52
 BOTTOM, NAME = 0.36, 0.13
+NAMES = 0.36  # share of the width that layers' names may take
+CUT = 4  # letters of a run's name below which it is not cut
 # Of single layers: left of a panel and below it; from panel to panel; the colour bar and its numbers; a panel's height.
 LEFT, BELOW, BETWEEN, BAR_GAP, THIN_BAR, NUMBERS, HIGH = 0.5, 0.42, 0.56, 0.06, 0.08, 0.5, 1.15
 NARROW = 3.0  # a figure in which two panels have no room side by side
@@ -38,17 +40,24 @@ FAINTEST = 0.1  # of mean skewness the strongest colour stands for no less, beca
 
 @drawing
 def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Figure:
-    """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them."""
+    """A row of heat maps a quantity, a column a run; rows of a map are layers, the whole model below them.
+
+    Raises:
+        FedscopeError: no round; more runs than have room in the width.
+    """
     if not result.rounds:
         raise FedscopeError("the result has no round to draw; compute it again with --force")
     layers = [row.layer for row in result.rounds[0].rows]
     quantities = _quantities(result)
     with paper_style(width):
-        names = min(max(map(len, layers)), int(0.36 * width / CHARACTER))
+        longest = max(map(len, layers))
+        names = min(longest, int(NAMES * width / CHARACTER))
         left = names * CHARACTER + 0.12
         wide = (width - left - GAP - BAR - BAR_LABELS + COLUMN_GAP) / len(result.runs) - COLUMN_GAP
+        wide = readable_columns(wide, len(result.runs), width, NAMES if names < longest else 0.0)
+        headings, key = _headings(result.runs, int(wide / (1.2 * CHARACTER)))
         high = min(len(layers) * LAYER, MOST)
-        said = wrap_words(_remark(result, quantities), width - 0.2, 0.86)
+        said = wrap_words("; ".join([*key, _remark(result, quantities)]), width - 0.2, 0.86)
         top = EDGE + (0.2 if title else 0.04) + (LINE if len(result.runs) > 1 else 0)
         each = LINE + 0.04 + high + 0.1
         below = top + len(quantities) * each - 0.1 + BOTTOM
@@ -61,8 +70,8 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
             for column, run in enumerate(result.runs):
                 across = left + column * (wide + COLUMN_GAP)
                 if row == 0 and len(result.runs) > 1:
-                    words = shorten_label(run, int(wide / (1.2 * CHARACTER)))
-                    sheet.text(across + wide / 2, top - LINE / 2, words, ha="center", weight="bold", fontsize=SMALL)
+                    head: dict[str, Any] = {"ha": "center", "weight": "bold", "fontsize": SMALL}
+                    sheet.text(across + wide / 2, top - LINE / 2, headings[column], **head)
                 axes = sheet.axes(across, panel, wide, high)
                 image = heat_map(axes, values[run], SURFACE, norm=_norm(values, name))
                 axes.axhline(len(layers) - 1.5, color="white", linewidth=1.5)
@@ -72,6 +81,17 @@ def draw(result: Dispersion, width: float = 3.5, title: str | None = None) -> Fi
             _draw_bar(sheet.bar(width - BAR_LABELS - BAR, panel, BAR, high), image, name)
         sheet.text((left + width - BAR_LABELS - BAR - GAP) / 2, below - 0.12, "round", ha="center")
         return sheet.finished(said)
+
+
+def _headings(runs: Sequence[str], letters: int) -> tuple[list[str], list[str]]:
+    """Return a heading a column, of so many letters at most, and a key: where too few are left of a name that is
+    longer, columns are called by letters."""
+    if letters >= CUT or max(map(len, runs)) <= letters:
+        return [shorten_label(run, letters) for run in runs], []
+    named = column_letters(len(runs))
+    return named, [
+        f"{letter}:\N{NO-BREAK SPACE}{shorten_label(run, 40)}" for letter, run in zip(named, runs, strict=True)
+    ]
 
 
 def _quantities(result: Dispersion) -> dict[str, tuple[str, str]]:
@@ -144,7 +164,7 @@ def _remark(result: Dispersion, quantities: Collection[str]) -> str:
         )
     if any(not np.isfinite(values).all() for name in quantities for values in _values(result, name).values()):
         parts.append("grey: no value")
-    parts += result.attrs.get("left_out", ())
+    parts += map(literal, result.attrs.get("left_out", ()))
     return "; ".join(parts)
 
 

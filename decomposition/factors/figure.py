@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError
 from ...plotting.drawing import drawing
-from ...plotting.layout import FigureLayout
+from ...plotting.layout import FigureLayout, column_letters, readable_columns
 from ...plotting.style import CHARACTER, SIZE, SMALL, new_figure, paper_style, shorten_label
 from ...plotting.ticks import from_zero, label_ends
 from .figure_panels import (
@@ -84,7 +84,8 @@ def draw(result: Decomposition, width: float = 3.5, title: str | None = None, pa
 
     Some of PANELS alone are drawn where they are asked for, as the distance and the error for Figure 3.
 
-    Raises FedscopeError where no run has a round, and where a panel that is asked for has nothing to show.
+    Raises FedscopeError where no run has a round, where a panel that is asked for has nothing to show, and where there
+    are too many runs for the width.
     """
     if not any(run.rounds for run in result.runs):
         raise FedscopeError("the decomposition has no round to draw: choose rounds that recorded their clients")
@@ -101,6 +102,7 @@ def draw(result: Decomposition, width: float = 3.5, title: str | None = None, pa
     left, right, wide = _across(width, columns, LEFT)
     if not (named := wide >= NARROW):
         left, right, wide = _across(width, columns, SLIM)
+        wide = readable_columns(wide, columns, width)
     with paper_style(width):
         # 0.53 em is a generous mean width of a character, so no line is too long.
         note = textwrap.wrap(
@@ -168,7 +170,7 @@ def _words_above(
     over = _wrap(title, width - 2 * EDGE, BOLD) if title else []
     if max(_inches(name, BOLD) for name in names) <= wide + COLUMN_GAP / 2:
         return over, names, []
-    letters = [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(len(names))]
+    letters = column_letters(len(names))
     key = "; ".join(f"{letter}: {name}" for letter, name in zip(letters, names, strict=True))
     return over, letters, _wrap(key, width - 2 * EDGE, {"fontsize": SMALL})
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...plotting.empty import say_empty
 from ...plotting.style import CHARACTER, COLOURS, GREY, literal
-from ...plotting.ticks import even
+from ...plotting.ticks import even, isolated
 from .fixed import fixed_factors, has_full_batches
 from .rows import RoundFactors, is_recorded
 
@@ -176,7 +176,10 @@ def draw_errors(ax: Axes, curves: Sequence[ErrorCurve]) -> None:
     for number, curve in enumerate(curves):
         colour, wide = (GREY, BLACK, BLUE, VERMILION)[number % 4], 0.8 if number == 0 else 1.2
         error = [100 * value for value in curve.error]
-        ax.plot(curve.rounds, error, color=colour, linewidth=wide, label=literal(curve.label), zorder=2 + number)
+        look: dict[str, Any] = {"color": colour, "linewidth": wide, "label": literal(curve.label), "zorder": 2 + number}
+        if alone := isolated(np.array(error)):  # no line goes through it
+            look |= {"marker": "o", "markersize": LINE["markersize"], "markevery": alone}
+        ax.plot(curve.rounds, error, **look)
 
 
 def round_axis(ax: Axes, rounds: Sequence[int], wide: float, *, two: bool) -> None:

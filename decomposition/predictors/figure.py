@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...plotting.drawing import drawing
 from ...plotting.empty import say_empty
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
-from ...plotting.style import COLOURS, GREY, describe_data, paper_style
+from ...plotting.style import COLOURS, GREY, describe_data, literal, paper_style
 from .result import PREDICTORS
 
 if TYPE_CHECKING:
@@ -57,5 +57,5 @@ def _remark(result: Predictors) -> str:
     ]
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
-    parts += result.attrs.get("left_out", ())
+    parts += map(literal, result.attrs.get("left_out", ()))
     return "; ".join(parts)

@@ -25,7 +25,7 @@ from ...plotting.style import (
     shorten_label,
     word_of,
 )
-from ...plotting.ticks import even
+from ...plotting.ticks import even, falls_below_zero
 from .result import OWN
 
 if TYPE_CHECKING:
@@ -129,7 +129,8 @@ def _curve(axes: Axes, one: RoundSubsets, look: dict[str, Any], *, band: bool) -
 
 
 def _finish(axes: Axes, result: Subsets) -> None:
-    axes.set_ylim(bottom=0)
+    if not falls_below_zero(axes):
+        axes.set_ylim(bottom=0)
     axes.margins(x=0.03)
     even(axes.xaxis, 10, integer=True, min_n_ticks=1)
     even(axes.yaxis, 5, quarters=True)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 EDGE, LEFT, RIGHT = 0.06, 0.5, 0.1
 # Up to so many layers each has a line with its name, beyond they are numbered.
 NAMED, BAR, NUMBERED = 16, 0.135, 1.0
+# Letters of a name, at most; what stands behind the bars, and the least that is left for these.
+LETTERS, BEHIND, SHORTEST = 26, 0.85, 0.4
 BAR_GAP, COLOUR_BAR, BAR_LABELS = 0.07, 0.09, 0.5
 # Up to so many clients each has its id beside the matrix.
 IDS = 30
@@ -42,7 +44,8 @@ def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figur
     with paper_style(width):
         named = len(result.layers) <= NAMED
         longest = max((len(layer.name) for layer in result.layers), default=0)
-        names = min(longest, 26) * CHARACTER + 0.12 if named else LEFT
+        letters = min(LETTERS, max(1, int((width - SHORTEST - BEHIND - 0.12) / CHARACTER)))
+        names = min(longest, letters) * CHARACTER + 0.12 if named else LEFT
         bars = max(len(result.layers), 1) * BAR if named else NUMBERED
         side = min(width - LEFT - RIGHT - BAR_GAP - COLOUR_BAR - BAR_LABELS, 2.6)
         top = EDGE + (0.2 if title else 0.04)
@@ -60,8 +63,9 @@ def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figur
         if masks is not None:
             after += height_of_maps(masks)
         sheet = FigureLayout(width, after + LINE * len(said) + EDGE, title, EDGE)
-        wide = width - names - (0.85 if named else RIGHT)  # without what stands behind the bars
-        _draw_shares(sheet.axes(names, top, wide, bars), result, named, wide, wide if named else 2 * bars)
+        wide = width - names - (BEHIND if named else RIGHT)
+        axes = sheet.axes(names, top, wide, bars)
+        _draw_shares(axes, result, letters if named else 0, wide, wide if named else 2 * bars)
         axes = sheet.axes(LEFT, matrix, side, side)
         _draw_similarity(axes, sheet.bar(LEFT + side + BAR_GAP, matrix, COLOUR_BAR, side), result, side)
         if tree:
@@ -75,14 +79,15 @@ def draw(result: Synergy, width: float = 3.5, title: str | None = None) -> Figur
         return sheet.finished(said, EDGE + 0.04)
 
 
-def _draw_shares(axes: Axes, result: Synergy, named: bool, wide: float, long: float) -> None:
-    """``wide`` is the panel, and ``long`` the axis of shares, both in inches."""
+def _draw_shares(axes: Axes, result: Synergy, named: int, wide: float, long: float) -> None:
+    """Layers have names of so many letters at most, or numbers; ``wide`` is the panel, and ``long`` the axis of shares,
+    both in inches."""
     shares = np.array([100 * layer.high_share for layer in result.layers])
     at = np.arange(1, len(shares) + 1)
     if named:
         axes.barh(at, shares, height=0.72, color=COLOURS[0])
         axes.set_ylim(len(shares) + 0.5, 0.5)
-        axes.set_yticks(at, [shorten_label(layer.name, 26) for layer in result.layers])
+        axes.set_yticks(at, [shorten_label(layer.name, named) for layer in result.layers])
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("high-dispersion entries (%)" if long > 1.3 else "high entries (%)")
         behind = axes.get_yaxis_transform()

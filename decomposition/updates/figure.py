@@ -16,7 +16,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band, mean_bars
 from ...plotting.style import CHARACTER, SMALL, paper_style, shorten_label
-from ...plotting.ticks import even, label_ends
+from ...plotting.ticks import even, isolated, label_ends, room_for_ends
 from .result import ClientUpdates, describe_divergence, from_sketches
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def draw_updates(results: Sequence[ClientUpdates], width: float = 3.5, title: st
         across = width - room if aside else width
         ends = name * CHARACTER + 0.08 * (across - LEFT) + 0.04 if several else RIGHT
         tall = (max(HIGH, (side + TITLE - BETWEEN) / 2) if aside else HIGH) if curves else 0.0
+        tall = max(tall, room_for_ends(len(results))) if curves and several else tall
         said = wrap_words(_remark(results, curves), width - 0.16, 0.88)
         names = [str(k) for k in last.client_ids]
         ids, beside = room_for(names, side), room_beside(names, side)
@@ -102,7 +103,7 @@ def _draw_cosines(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         axes.plot(at, np.ma.masked_invalid(mean), label=shorten_label(result.run, 10), **look, **_marks(mean))
         mean_band(axes, at, mean, spread, colour, 0.2)
         # a band of one round has no area
-        alone = _isolated_places(spread)
+        alone = isolated(spread)
         mean_bars(axes, at[alone], mean[alone], spread[alone], colour, label="_bar")
     axes.tick_params(labelbottom=False)
     axes.set_ylabel("mean cosine")
@@ -118,7 +119,7 @@ def _draw_cancellation(axes: Axes, results: Sequence[ClientUpdates]) -> None:
         marks: dict[str, Any] = {
             "marker": "_",
             "markersize": 9 if len(at) == 1 else 5,
-            "markevery": _isolated_places(across),
+            "markevery": isolated(across),
         }
         shown = np.ma.masked_invalid(across)
         axes.plot(at, shown, color=look["color"], label="_orthogonal", **dots, **marks)
@@ -134,19 +135,9 @@ def _looks(results: Sequence[ClientUpdates]) -> list[dict[str, Any]]:
 
 def _marks(values: np.ndarray) -> dict[str, Any]:
     """Return how a line and its points are drawn."""
-    marked = None if len(values) <= MARKED else _isolated_places(values)
+    marked = None if len(values) <= MARKED else isolated(values)
     # not cut at the frame, on which the greatest one stands
     return {"linewidth": 0.9, "zorder": 3, "markersize": 2.4, "markevery": marked, "clip_on": False}
-
-
-def _isolated_places(values: np.ndarray) -> list[int]:
-    """Return the places of values without a finite neighbour, through which no line goes.
-
-    >>> _isolated_places(np.array([1.0, np.nan, 2.0, 3.0, np.inf, 4.0]))
-    [0, 5]
-    """
-    known = np.isfinite(np.concatenate([[np.nan], values, [np.nan]]))
-    return np.flatnonzero(known[1:-1] & ~known[:-2] & ~known[2:]).tolist()
 
 
 def _one_round(results: Sequence[ClientUpdates]) -> bool:
@@ -207,6 +198,6 @@ def _drawn_as(results: Sequence[ClientUpdates], name: str, line: str, mark: str)
     """Name the marks by which a number over rounds is drawn: rounds with a neighbour as a line, those without as a
     mark."""
     values = [np.array([getattr(one, name) for one in result.rounds]) for result in results]
-    marks = sum(len(_isolated_places(own)) for own in values)
+    marks = sum(len(isolated(own)) for own in values)
     lines = sum(int(np.isfinite(own).sum()) for own in values) - marks
     return " or ".join(word for word, there in ((line, lines), (mark, marks)) if there)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...plotting.drawing import drawing
 from ...plotting.layer_maps import LayerMap, draw_layer_maps
+from ...plotting.style import literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,4 +37,4 @@ def _remark(result: LayerUpdates, maps: list[LayerMap]) -> str:
     ]
     if not all(np.isfinite(one.values).all() for one in maps):
         parts.append("hatched: no client moved there, or one diverged")
-    return "; ".join([*parts, *result.attrs.get("left_out", ())])
+    return "; ".join([*parts, *map(literal, result.attrs.get("left_out", ()))])

@@ -12,7 +12,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
 from ...plotting.style import CHARACTER, describe_data, look_of, paper_style, shorten_label, word_of
-from ...plotting.ticks import even, from_zero, label_ends
+from ...plotting.ticks import even, from_zero, label_ends, room_for_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,18 +46,18 @@ def draw(result: WindowMeans, width: float = 3.5, title: str | None = None) -> F
         longest = min(LETTERS, max(map(len, names))) if len(names) > 1 else 0
         across = (width - LEFT - RIGHT - CHARACTER * longest) / (1 + (AWAY if longest else 0))
         top = EDGE + (0.2 if title else 0.06)
-        panels = 1 + over_rounds
-        sheet = FigureLayout(width, top + panels * (HIGH + BELOW) + LINE * len(said) + EDGE, title)
-        axes = sheet.axes(LEFT, top, across, HIGH, ylabel=0.34)
+        panels, high = 1 + over_rounds, max(HIGH, room_for_ends(len(names)))
+        sheet = FigureLayout(width, top + panels * (high + BELOW) + LINE * len(said) + EDGE, title)
+        axes = sheet.axes(LEFT, top, across, high, ylabel=0.34)
         _against_windows(axes, lines, 100 if result.measure == "error" else 1, across)
         axes.set_ylabel(unit)
         if len(lines) > 1:
-            label_ends(axes, HIGH)
+            label_ends(axes, high)
         if over_rounds:
-            below = sheet.axes(LEFT, top + HIGH + BELOW, across, HIGH, ylabel=0.34)
+            below = sheet.axes(LEFT, top + high + BELOW, across, high, ylabel=0.34)
             _over_rounds(below, result)
             below.set_ylabel(unit)
-            label_ends(below, HIGH)
+            label_ends(below, high)
         return sheet.finished(said)
 
 
@@ -104,7 +104,7 @@ def _over_rounds(axes: Axes, result: WindowMeans) -> None:
 
 
 def _upwards(axes: Axes) -> None:
-    """Numbers of the values, from 0 on unless that would take half of the panel."""
+    """Numbers of the values, from 0 on unless that would take half of the panel or hide negative ones."""
     even(axes.yaxis, 5, quarters=True)
     axes.autoscale_view()  # now, because labels stand where the lines end, which the limits decide
     low, high = axes.get_ylim()

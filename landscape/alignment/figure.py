@@ -8,7 +8,7 @@ import numpy as np
 
 from ...plotting.drawing import drawing
 from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
-from ...plotting.style import CHARACTER, COLOURS, SMALL, describe_data, paper_style, shorten_label
+from ...plotting.style import CHARACTER, COLOURS, SMALL, describe_data, literal, paper_style, shorten_label
 from ...plotting.ticks import even
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def draw(result: Alignment, width: float = 3.5, title: str | None = None) -> Fig
 
 def _remark(result: Alignment) -> str:
     models = len({row.model for row in result.moved})
-    of = f" of {result.of_run}" if result.of_run else ""
+    of = f" of {literal(result.of_run)}" if result.of_run else ""
     parts = [f"{models} model{'s' if models > 1 else ''}{of} matched by {result.attrs.get('by', 'weights')}"]
     for row in result.averages:
         if row.barrier is not None:
-            parts.append(f"{row.model}: loss {row.loss:.3g}")
+            parts.append(f"{literal(row.model)}: loss {row.loss:.3g}")
     if result.averages and "data" in result.attrs:
         parts.append(describe_data(result.attrs))
     return "; ".join(parts)

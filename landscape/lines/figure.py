@@ -39,6 +39,8 @@ LEFT, RIGHT, BOTTOM = 0.55, 0.12, 0.36
 NAMES, BELOW, NUMBERS, BAR, GAP = 0.4, 0.42, 0.62, 0.09, 0.07
 #: letters of the line that says which end is which; where fewer fit beside the barrier, that stands above
 FEWEST = 20
+#: points of a straight line that is drawn on a logarithmic axis
+BENT = 101
 
 
 @drawing
@@ -113,6 +115,8 @@ def draw_connectivity(line: Line, width: float = 3.5, title: str | None = None) 
 
 def _curves(axes: Axes, line: Line, name: str) -> None:
     curves = line.loss if name == "loss" else 100 * line.error
+    finite = curves[np.isfinite(curves)]
+    logarithmic = bool(finite.size and finite.min() > 0 and finite.max() > 20 * finite.min())
     for end in (0.0, 1.0):
         axes.axvline(end, color="#d0d0d0", linewidth=0.6, zorder=0)
     for i, curve in enumerate(curves):
@@ -121,10 +125,13 @@ def _curves(axes: Axes, line: Line, name: str) -> None:
         ends = [int(np.flatnonzero(line.beta == end)[0]) for end in (0.0, 1.0)]
         dots: dict[str, Any] = {"marker": "o", "markersize": 4.0, "markeredgecolor": "white", "markeredgewidth": 0.6}
         dots |= {"color": look["color"], "linestyle": ":" if name == "loss" else "none", "linewidth": 0.7}
-        axes.plot(line.beta[ends], np.ma.masked_invalid(curve[ends]), zorder=4, **dots)
+        at, chord = line.beta[ends], curve[ends]
+        if logarithmic and np.isfinite(chord).all():  # on such an axis a straight line is bent
+            at = np.linspace(0.0, 1.0, BENT)
+            chord, dots["markevery"] = chord[0] + at * (chord[1] - chord[0]), [0, BENT - 1]
+        axes.plot(at, np.ma.masked_invalid(chord), zorder=4, **dots)
         crosses(axes, line.beta, curve, 0.03, color=look["color"], clip_on=False)
-    finite = curves[np.isfinite(curves)]
-    if finite.size and finite.min() > 0 and finite.max() > 20 * finite.min():
+    if logarithmic:
         axes.set_yscale("log")
         # a loss seldom spans more than two decades
         decades(axes.yaxis, (1.0, 3.0) if finite.max() < 1e3 * finite.min() else (1.0,), 12)

@@ -17,6 +17,7 @@ from ...plotting.style import (
     describe_alignment,
     describe_data,
     describe_statistics,
+    literal,
     paper_style,
     shorten_label,
 )
@@ -105,4 +106,4 @@ def _remark(result: LayerRounds, values: np.ndarray) -> str:
         parts.append(describe_data(result.attrs))
     policy = describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", "none")))
     aligned = describe_alignment(result.attrs, shorten_label(result.ends[0], 40))
-    return "; ".join(filter(None, [*parts, policy, aligned, *result.attrs.get("left_out", ())]))
+    return "; ".join(filter(None, [*parts, policy, aligned, *map(literal, result.attrs.get("left_out", ()))]))

@@ -19,6 +19,7 @@ from asked import ASKED
 from few import few
 from hostile import TEXTS, Page, steers
 
+import fedscope
 import fedscope.cli
 from fedscope.checkpoints import FedscopeWarning, Run, write_file
 from fedscope.checkpoints.io.visible_text import visible
@@ -96,6 +97,14 @@ def test_figures_draw_any_name_without_a_warning(renamed: Path, say: Callable[..
     assert "Glyph" not in text
     assert "glyph" not in text
     assert (renamed / "m.png").stat().st_size > 5000
+
+
+def test_dollars_of_a_name_stay_dollars(renamed: Path, say: Callable[..., str]) -> None:
+    """What stands between two of them is no mathematics, below a figure either."""
+    Path("runs/fma").rename("runs/lr$_$x")
+    say("align", "runs/lr$_$x@1", "--out", "m")
+    said = " ".join(text.get_text() for text in fedscope.load("m").figure().texts)
+    assert said.startswith("8 models of lr\\$_\\$x matched by weights")
 
 
 def test_a_legend_names_every_run(renamed: Path) -> None:

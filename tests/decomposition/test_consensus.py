@@ -458,3 +458,22 @@ def test_a_power_of_ten_of_distances_and_losses_stands_in_their_units(scale: flo
     figure.canvas.draw()
     for axes in (upper, lower):
         assert axes.yaxis.get_offset_text().get_text() == ""
+
+
+def test_negative_losses_are_within_their_panel() -> None:
+    lost: dict[str, Any] = {"merged_error": np.nan, "nodes_error": np.nan, "error_gain": np.nan}
+    rounds = tuple(MeasuredRound(row("ring", t, merged_loss=-2.0 - t, nodes_loss=-1.5, **lost)) for t in (1, 2))
+    upper, lower = Consensus(rounds, {"split": "test"}).figure().axes
+    assert upper.get_ylim()[0] == 0
+    low, high = lower.get_ylim()
+    assert low < -4 < -1.5 < high
+
+
+def test_many_runs_have_panels_as_high_as_their_names() -> None:
+    rounds = [
+        MeasuredRound(row(f"run-{i}", t, before=0.5 + 0.01 * i, merged_error=0.3, nodes_error=0.31))
+        for i in range(20)
+        for t in (1, 2)
+    ]
+    figure = Consensus(tuple(rounds), {"data": "digits", "split": "test", "samples": 360}).figure()
+    assert_apart(assert_inside(figure, 3.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -563,3 +564,33 @@ def test_a_heat_map_shows_the_columns_of_the_table(tmp_path: Path) -> None:
         pair.layers_figure()
     with pytest.raises(FedscopeError, match=r"no round to draw"):
         Dispersion((), 0.05).figure()
+
+
+def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need(tmp_path: Path) -> None:
+    round_ = disperse_round(recorded(tmp_path, matrix(5)), run="toy")
+    # of names that are cut, a wider figure writes more
+    round_ = replace(
+        round_, layers=tuple(replace(row, layer=f"encoder.layers.block.fc.{row.layer}") for row in round_.layers)
+    )
+    result = Dispersion(tuple(replace(round_, run=f"toy-{i} of a long name") for i in range(20)), 0.05)
+    with pytest.raises(FedscopeError) as error:
+        result.figure()
+    found = re.fullmatch(
+        r"20 runs have no room side by side in a figure 3\.5 inches wide; give (?:--width |width=)([\d.]+), "
+        "or draw fewer",
+        str(error.value),
+    )
+    assert found
+    assert_inside(result.figure(float(found[1])), float(found[1]))
+    few = Dispersion(result.rounds[:8], 0.05).figure()
+    said = [text.get_text() for text in few.texts]
+    assert [*"abcdefgh"] == [word for word in said if len(word) == 1], "names of which too few letters would be left"
+    assert "b:\N{NO-BREAK SPACE}toy-1 of a long name; c:\N{NO-BREAK SPACE}toy-2 " in " ".join(said)
+
+
+def test_rounds_that_were_left_out_are_words_whatever_the_runs_name(tmp_path: Path) -> None:
+    made = disperse_round(recorded(tmp_path, matrix(5)), run="toy")
+    note = "lr$_$x: round 1 has one client"
+    figure = Dispersion((made,), 0.05, attrs={"left_out": [note]}).figure()
+    figure.draw_without_rendering()
+    assert note in " ".join(text.get_text() for text in figure.texts).replace("\\$", "$")

@@ -24,11 +24,17 @@ def row(factor: str, value: float | None, error: float | None = None) -> FactorR
     return FactorRow(factor, "plugin" if factor == "locality" else "measured", value, error)
 
 
-def example(layers: int = 3, rounds: int = 1, runs: int = 1, error: float | None = 0.001) -> LayerDecomposition:
-    """Localities -0.1, -0.2, ... of layers, and of all -0.5."""
+def example(
+    layers: int = 3, rounds: int = 1, runs: int = 1, error: float | None = 0.001, scale: float = 1.0
+) -> LayerDecomposition:
+    """Localities -0.1, -0.2, ... of layers, and of all -0.5, times a scale."""
 
     def cell(name: str, locality: float, t: int) -> LayerFactors:
-        kept = (row("locality", locality / t, error), row("ensemble_loss", 0.8), row("fma_loss", 0.8 + locality))
+        kept = (
+            row("locality", scale * locality / t, error),
+            row("ensemble_loss", 0.8),
+            row("fma_loss", 0.8 + locality),
+        )
         return LayerFactors(name, 10, (*kept, row("delta_mean", 1.5 * t), row("closure_error", 2e-15)))
 
     def one(t: int) -> RoundLayerFactors:
@@ -119,6 +125,15 @@ def test_a_figure_shows_the_numbers_with_nothing_cut_off(made: LayerDecompositio
     low, high = upper.images[0].get_clim()
     assert low == -high  # so that white is 0
     assert_apart(assert_inside(figure, width))
+
+
+@pytest.mark.drawn
+def test_the_label_of_a_bar_reaches_into_no_other_map() -> None:
+    figure = example(layers=2, scale=0.01).figure()
+    figure.draw_without_rendering()
+    maps = [axes for axes in figure.axes if axes.images]
+    label = next(axes for axes in figure.axes if "squared error" in axes.get_ylabel()).yaxis.label.get_window_extent()
+    assert maps[1].bbox.y1 < label.y0 < label.y1 <= figure.bbox.y1
 
 
 def test_a_figure_says_what_it_shows() -> None:

@@ -451,3 +451,21 @@ def test_labels_neither_overlap_nor_move_without_need(places):
     assert all(gap >= -1e-9 for gap in gaps)
     if all(b - a >= (s + t) / 2 for a, b, s, t in zip(at, at[1:], sizes, sizes[1:], strict=False)):
         assert centres == pytest.approx(at)
+
+
+def test_an_error_of_one_round_has_a_mark():
+    """No line goes through it: of a run of one round, and of an average that exists in one."""
+    curves = (ErrorCurve("global", (1, 2, 3), (0.9, 0.5, 0.4)), ErrorCurve("averaged", (3,), (0.3,)))
+    panel = result(replace(few(plausible()), curves=curves)).figure(panels=["error"]).axes[0]
+    line, alone = (next(one for one in panel.lines if one.get_label() == name) for name in ("global", "averaged"))
+    assert line.get_marker() in ("None", "")
+    assert (alone.get_marker(), list(alone.get_markevery())) == ("o", [0])
+
+
+def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need():
+    runs = [plausible(f"run-{i}") for i in range(20)]
+    with pytest.raises(FedscopeError) as error:
+        result(*runs).figure()
+    words = "20 runs have no room side by side in a figure 3.5 inches wide; give --width 7.6, or draw fewer"
+    assert str(error.value).replace("width=", "--width ") == words
+    assert len(result(*runs).figure(7.6).axes) == 5 * 20

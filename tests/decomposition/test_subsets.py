@@ -8,7 +8,7 @@ import re
 import warnings
 from dataclasses import replace
 from itertools import combinations
-from math import comb
+from math import comb, nan
 from pathlib import Path
 from typing import Any
 
@@ -469,3 +469,11 @@ def test_the_sentence_says_what_its_errors_are() -> None:
     assert said.endswith("; ± one standard error over subsets")
     exact = tuple(replace(row, error_stderr=None, loss_stderr=None) for row in rows)
     assert "±" not in RoundSubsets("ima", 1, 4, exact).summary("test")
+
+
+def test_negative_losses_are_within_the_panel() -> None:
+    """As those of a task of one's own; errors and other losses begin at 0."""
+    rows = tuple(replace(row, error_mean=nan, error_std=None, loss_mean=row.loss_mean - 3) for row in falling().sizes)
+    low, high = result(replace(falling(), sizes=rows)).figure().axes[0].get_ylim()
+    assert low < min(row.loss_mean for row in rows) < max(row.loss_mean for row in rows) < high
+    assert result().figure().axes[0].get_ylim()[0] == 0

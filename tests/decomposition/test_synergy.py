@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from legible import assert_inside
 
 from fedscope.checkpoints import FedscopeError, Layout, TensorEntry, Weights
 from fedscope.decomposition.synergy.diagnosis import synergy
@@ -561,3 +562,18 @@ def test_a_layer_without_entries_has_none_high() -> None:
     # and none that is not finite
     assert synergy(clients).not_finite == ()
     assert not any("finite" in text.get_text() for text in synergy(clients).figure(7).texts)
+
+
+def test_long_names_of_layers_leave_room_for_the_bars() -> None:
+    made = example()
+    long = replace(
+        made,
+        layers=tuple(
+            replace(one, name=f"encoder.blocks.{i}.attention.projection") for i, one in enumerate(made.layers)
+        ),
+    )
+    for width in (2.0, 2.5, 3.5):
+        figure = long.figure(width)
+        assert_inside(figure, width)
+        assert figure.axes[0].get_position().width * width >= 0.38
+        assert all("…" in name.get_text() for name in figure.axes[0].get_yticklabels())

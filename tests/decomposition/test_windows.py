@@ -499,3 +499,14 @@ def test_averages_that_are_for_evaluation_only_change_no_globals(
     found = WindowMeans((RoundMeans("fma", 9, rows),), attrs={"averages": {"fma": average}, **attrs})
     assert ("it was trained" in found.summary()) is bool(said)
     assert said in found.summary()
+
+
+def test_negative_losses_are_within_their_panels() -> None:
+    rounds = tuple(
+        RoundMeans(one.run, one.round, tuple(WindowMean(r.window, r.globals, r.loss - 9, math.nan) for r in one.rows))
+        for one in made()
+    )
+    for axes in WindowMeans(rounds, "all", ATTRS).figure().axes:
+        low, high = axes.get_ylim()
+        assert low < -8.6 < -8.4 < high
+        assert high < 0

@@ -49,9 +49,40 @@ def lost_in(curve: Curve, measure: CurveMeasure, last: int | None = None) -> Los
     >>> lost_in(Curve("fma", np.arange(1, 4), numbers), measure_of("test_error"))
     Lost(run='fma', where='from round 2 on', wrong=True)
     """
+    rounds, lost, wrong = _lost(curve, measure)
+    window = lost[-(last or window_of(len(lost))) :]
+    if not window.any():
+        return None
+    if window[-1]:
+        kept = np.flatnonzero(~lost)
+        first = int(rounds[kept[-1] + 1 if len(kept) else 0])
+        return Lost(curve.run, f"from round {first} on", bool(wrong[rounds >= first].all()))
+    own = rounds[-len(window) :][window]
+    return Lost(curve.run, f"in round{'s' if len(own) > 1 else ''} {spans(own.tolist())}", True)
+
+
+def rounds_without_number(curve: Curve, measure: CurveMeasure) -> np.ndarray:
+    """List the rounds whose value of a measure is known not to be finite: an infinite one, and the loss of a model that
+    has diverged, as its error says; a missing one is not.
+
+    >>> numbers = {"test_loss": np.array([2.3, np.nan, np.nan]), "test_error": np.array([0.9, 1.0, 1.0])}
+    >>> rounds_without_number(Curve("fma", np.arange(1, 4), numbers), measure_of("test_loss")).tolist()
+    [2, 3]
+    """
+    infinite: np.ndarray = curve.round[np.isinf(curve.series(measure))]
+    if measure.column not in ("test_loss", "averaged_test_loss"):
+        return infinite
+    rounds, lost, _ = _lost(curve, measure_of(measure.column.replace("loss", "error")))
+    found: np.ndarray = np.union1d(infinite, rounds[lost])
+    return found
+
+
+def _lost(curve: Curve, measure: CurveMeasure) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rounds with an error, in which of them it is of a model without a finite loss, and in which of these
+    no answer is right; no rounds of measures without the loss of the same model."""
     error, loss = _error(curve, measure), _loss_beside(curve, measure)
     if error is None or loss is None:
-        return None
+        return np.zeros(0, int), np.zeros(0, bool), np.zeros(0, bool)
     there = ~np.isnan(error)
     rounds, error, missing = curve.round[there], error[there], np.isnan(loss[there])
     share = bool((error <= 1).all())  # else it is in per cent, of which 1 is a good one
@@ -65,15 +96,7 @@ def lost_in(curve: Curve, measure: CurveMeasure, last: int | None = None) -> Los
     else:
         # of a run with no loss at all, which may be one that nobody measured, all answers have to be wrong
         lost = wrong if not np.isnan(loss).all() or wrong.all() else np.zeros_like(wrong)
-    window = lost[-(last or window_of(len(lost))) :]
-    if not window.any():
-        return None
-    if window[-1]:
-        kept = np.flatnonzero(~lost)
-        first = int(rounds[kept[-1] + 1 if len(kept) else 0])
-        return Lost(curve.run, f"from round {first} on", bool(wrong[rounds >= first].all()))
-    own = rounds[-len(window) :][window]
-    return Lost(curve.run, f"in round{'s' if len(own) > 1 else ''} {spans(own.tolist())}", True)
+    return rounds, lost, wrong
 
 
 def describe_diverged(curves: Sequence[Curve], measure: CurveMeasure, last: int | None = None) -> list[str]:

@@ -13,7 +13,8 @@ from ...plotting.looks import looks_of
 from ...plotting.spread import mean_band
 from ...plotting.stack import PanelStack
 from ...plotting.style import CHARACTER, paper_style, shorten_label
-from ...plotting.ticks import decades, even
+from ...plotting.ticks import crosses, decades, even
+from .diverged import rounds_without_number
 from .measures import MEANS, CurveMeasure, measure_of, smooth
 from .summary import break_label
 
@@ -64,7 +65,8 @@ def draw_curves(
     and of more than four runs there are no bands over clients.
 
     Runs that differ only in their seed are one line, their mean, in a band of one deviation over the seeds; there is
-    no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it.
+    no other band then, and nothing dotted. A target is a thin line, with a ring where a run first reaches it. Crosses
+    at the axis are rounds of a run that has diverged, whose value is not finite.
     """
     with paper_style(width):
         stack = PanelStack(width, max(0.475 * width, LOWEST) * len(measures) + 0.35, len(measures))
@@ -74,6 +76,8 @@ def draw_curves(
         if len(curves.lines) > BANDED:
             alone |= {f"{name}_std" for name in MEANS}
         for axes, measure in zip(panels, measures, strict=True):
+            if _is_logarithmic(curves, measure, smoothing):
+                axes.set_yscale("log")  # first, because bands are drawn accordingly
             for i, (curve, look) in enumerate(zip(curves.lines, _looks(curves), strict=True)):
                 if curves.bands:
                     marks |= _draw(axes, curve, measure, look, smoothing, alone, curves.bands[i])
@@ -103,12 +107,15 @@ def _draw(
 ) -> set[str]:
     """A run's line; returns what has to be explained besides it. What is ``alone`` in a panel is no band here."""
     x, y = _line(curve, measure, smoothing)
+    marks: set[str] = set()
+    if len(broken := _broken(curve, measure, seeds)):
+        crosses(axes, broken, np.full(len(broken), np.nan), 0.04, color=look["color"], clip_on=False, zorder=4)
+        marks.add("broken")
     if not len(x):
-        return set()
+        return marks
     # one history is one line: dashes above what is whole show both, in whatever order runs are given
     above = 0.0 if look.get("linestyle", "-") == "-" else 0.1
     axes.plot(x, y, zorder=3 + above, marker="." if len(x) == 1 else None, **look)
-    marks: set[str] = set()
     if seeds is not None and seeds.seeds > 1:
         _band(axes, curve, seeds.deviation(measure), measure, x, y, look["color"], smoothing)
         marks.add("seeds")
@@ -122,10 +129,17 @@ def _draw(
     at = int(np.searchsorted(x, begin))
     axes.plot(x[at], y[at], "o", color=look["color"], markersize=3.5, zorder=4)
     # where nothing is averaged yet the two are one; they part a round before the dot, or a window before it
-    x, y = _smooth(curve.round, _convert_column(measure, curve.values[measure.column]), smoothing)
+    x, y = _histories(curve, measure, smoothing)[1]
     own = slice(max(int(np.searchsorted(x, begin)) - 1 - smoothing, 0), None)
     axes.plot(x[own], y[own], color=_darker(look["color"]), linewidth=0.6, zorder=3.5)
     return marks | {"dot", "global"}
+
+
+def _broken(curve: Curve, measure: CurveMeasure, seeds: Band | None) -> np.ndarray:
+    """Return the rounds in which a value is not finite; of a mean over seeds, that of one of them is not."""
+    members = (curve,) if seeds is None else seeds.members
+    rounds = np.unique(np.concatenate([rounds_without_number(one, measure) for one in members]))
+    return rounds[np.isin(rounds, curve.round[~np.isfinite(curve.series(measure))])]
 
 
 def _darker(colour: str) -> tuple[float, float, float]:
@@ -184,7 +198,7 @@ def _band(
     around = (100 if measure.is_share else 1) * deviation[np.isin(curve.round, x)]
     if smoothing and len(x) >= smoothing:
         around = smooth(around, smoothing)
-    mean_band(axes, x, y, around, colour, 0.15, log=measure.is_loss)
+    mean_band(axes, x, y, around, colour, 0.15, log=axes.get_yscale() == "log")
 
 
 def _looks(curves: Curves) -> list[dict[str, Any]]:
@@ -210,6 +224,7 @@ def _handles(curves: Curves, marks: set[str], letters: int) -> list[Any]:
         "clients and band": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients, ± 1 s.d."),
         "clients alone": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="clients"),
         "clients": Line2D([], [], color=grey, linestyle=":", linewidth=0.8, label="on the common test set"),
+        "broken": Line2D([], [], color=grey, marker="x", markersize=3, linestyle="none", label="not finite"),
         "band": Patch(facecolor=grey, alpha=0.3, linewidth=0, label=f"± 1 s.d.{factor}"),
         "seeds": Patch(facecolor=grey, alpha=0.3, linewidth=0, label=f"± 1 s.d. over seeds{factor}"),
         "target": Line2D([], [], color=grey, linestyle=(0, (4, 2)), linewidth=0.6, label="target accuracy"),
@@ -236,16 +251,33 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
     return x, smooth(y, smoothing) if smoothing and len(y) >= smoothing else y
 
 
+def _is_logarithmic(curves: Curves, measure: CurveMeasure, smoothing: int) -> bool:
+    """Tell whether all that is drawn of a loss is above 0; a logarithmic axis would hide the rest."""
+    if not measure.is_loss:
+        return False
+    drawn = [values for curve in curves.lines for _, values in _histories(curve, measure, smoothing)]
+    every = np.concatenate(drawn)
+    every = every[np.isfinite(every)]
+    return bool(every.size and (every > 0).all())
+
+
+def _histories(curve: Curve, measure: CurveMeasure, smoothing: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return a run's line, and where it averages over rounds that of its ``global``."""
+    lines = [_line(curve, measure, smoothing)]
+    if curve.averaged(measure.column) is not None:
+        lines.append(_smooth(curve.round, _convert_column(measure, curve.column(measure.column)), smoothing))
+    return lines
+
+
 def _scale(axes: Axes, measure: CurveMeasure, curves: Curves) -> None:
     label = measure.label_in(curves.attrs.get("tasks", ()))
     axes.set_ylabel(break_label(label))
-    if not measure.is_loss:
-        if not measure.is_accuracy:
-            axes.set_ylim(bottom=0)
-        elif axes.get_ylim()[1] > 100:  # a mean and its deviation may be more
-            axes.set_ylim(top=100)
-    elif any((np.isfinite(line.get_ydata()) & (np.asarray(line.get_ydata()) > 0)).any() for line in axes.lines):
-        axes.set_yscale("log")
+    if axes.get_yscale() == "log":
         axes.set_ylabel(break_label(f"{label}, log"))
         low, high = axes.get_ylim()
         decades(axes.yaxis, (1.0,) if low > 0 and np.log10(high / low) > 2 else (1.0, 2.0, 5.0))
+    elif measure.is_accuracy:
+        if axes.get_ylim()[1] > 100:  # a mean and its deviation may be more
+            axes.set_ylim(top=100)
+    elif not measure.is_loss and (measure.is_share or not axes.dataLim.y0 < 0):  # a cosine or a reward may be negative
+        axes.set_ylim(bottom=0)

@@ -65,7 +65,8 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
     with paper_style(width):
         from matplotlib.lines import Line2D
 
-        stack, seeds = PanelStack(width, 0.7 * width, 1), 0
+        stack = PanelStack(width, 0.7 * width, 1)
+        seeds: set[int] = set()
         axes = stack.panels[0]
         looks = looks_of([table.called.get(row, row) for row in table.rows_named])
         for i, row in enumerate(table.rows_named):
@@ -88,7 +89,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
                 axes.plot(x, mean, label=_shorten(named, width), **look)
                 if not np.isnan(deviation).all():
                     mean_bars(axes, x, mean, deviation, look["color"], capsize=1.5)
-                    seeds = max(seeds, *(len(cell.values) for _, cell in cells))
+                    seeds |= {len(cell.values) for _, cell in cells if len(cell.values) > 1}  # of one there is no bar
         log = ""
         if values[0] > 0 and values[-1] > 10 * values[0]:
             log = ", log"
@@ -112,7 +113,7 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
             ]
         if seeds:
             each = "" if are_nested(cell.values for cell in table.cells) else " each"
-            label = f"± s.d. over {seeds} seeds{each}"
+            label = f"± s.d. over {' to '.join(map(str, sorted({min(seeds), max(seeds)})))} seeds{each}"
             handles.append(Line2D([], [], color="0.4", marker="|", linestyle="", label=label))
         columns = min(2, fitting_columns(handles, width, 0.3 + HANDLE * SMALL / 72))
         return stack.finished(handles, columns, title, long=HANDLE)

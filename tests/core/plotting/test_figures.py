@@ -20,7 +20,7 @@ from legible import assert_apart, assert_inside
 from matplotlib.figure import Figure
 
 from fedscope.checkpoints import FedscopeError
-from fedscope.landscape import Plane, draw_panels
+from fedscope.landscape import Line, Plane, barrier_of, draw_panels
 from fedscope.landscape.planes.basins import basin_of
 from fedscope.landscape.planes.drawing.color_scales import SurfaceColours, distinct, scale_of
 from fedscope.landscape.planes.drawing.fill import remarks
@@ -486,3 +486,21 @@ def test_a_number_of_samples_stays_with_its_word() -> None:
 def test_a_line_says_what_its_dotted_line_is() -> None:
     said = " ".join(text.get_text() for text in two_pairs().figure().texts)
     assert "barrier: the highest rise above the dotted line" in said
+
+
+def test_the_dotted_line_is_straight_on_a_logarithmic_axis_too() -> None:
+    """Between its ends alone it would be a geometric mean, under which no barrier is."""
+    beta = np.linspace(0, 1, 11)
+    loss = (0.05 + beta**3)[None]
+    barrier, where = np.transpose([barrier_of(beta, loss[0])])
+    line = Line(("a - b",), (("a@1", "b@1"),), beta, loss, loss / 10, barrier, where, {}, loss[:, [10, 0]], None)
+    axes = line.figure().axes[0]
+    assert axes.get_yscale() == "log"
+    (dotted,) = [one for one in axes.lines if one.get_linestyle() == ":"]
+    x, y = dotted.get_xdata(), dotted.get_ydata()
+    np.testing.assert_allclose(y, 0.05 + x)
+    assert len(x) > 50
+    assert [float(x[i]) for i in dotted.get_markevery()] == [0, 1], "and the dots are the models"
+    line = replace(line, loss=loss + 1)
+    dotted = next(one for one in line.figure().axes[0].lines if one.get_linestyle() == ":")
+    assert list(dotted.get_xdata()) == [0, 1]

@@ -16,13 +16,22 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from plotly.offline import get_plotlyjs
 
+from fedscope.checkpoints import FedscopeError
 from fedscope.plotting.heatmaps import signed_heat_map
-from fedscope.plotting.layout import FEWEST, LINE, FigureLayout, legend_rows
+from fedscope.plotting.layout import (
+    FEWEST,
+    LINE,
+    TITLE_LINE,
+    FigureLayout,
+    legend_rows,
+    readable_columns,
+    title_lines,
+)
 from fedscope.plotting.levels import BANDS, RATIO, within
 from fedscope.plotting.spread import mean_band
 from fedscope.plotting.still import Still
-from fedscope.plotting.style import CHARACTER, SMALL
-from fedscope.plotting.ticks import DOT, crosses, even, from_zero, label_ends, label_points
+from fedscope.plotting.style import CHARACTER, SMALL, clip_label, paper_style
+from fedscope.plotting.ticks import DOT, crosses, even, from_zero, label_ends, label_points, room_for_ends
 from fedscope.plotting.web_page import as_page, split_library
 
 pytestmark = pytest.mark.same_elsewhere
@@ -216,3 +225,70 @@ def test_rounds_are_whole_numbers_where_only_one_has_a_number(rounds: list[int],
     even(axes.xaxis, 6, integer=True)
     low, high = sorted(axes.get_xlim())
     assert [tick for tick in axes.get_xticks() if low <= tick <= high] == ticks
+
+
+def test_a_value_below_0_is_within_a_panel_that_begins_at_0_else() -> None:
+    """As the negative losses of a task of one's own; of a band of numbers that are not negative, the part above 0."""
+    for values in ([-3.0, -1.0], [-1.0, 2.0], [np.nan, -2.0, -1.0]):
+        axes = Figure().add_subplot()
+        axes.plot(np.arange(len(values)), np.ma.masked_invalid(values))
+        from_zero(axes)
+        low, high = axes.get_ylim()
+        assert low < np.nanmin(values) < np.nanmax(values) < high
+    axes = Figure().add_subplot()
+    axes.errorbar([1, 2], [1.0, 2.0], yerr=[3.0, 1.0], capsize=2)
+    mean_band(axes, np.array([1, 2]), np.array([1.0, 2.0]), np.array([3.0, 1.0]), "black")
+    from_zero(axes)
+    assert axes.get_ylim()[0] == 0
+
+
+def test_labels_that_fill_a_panel_stand_beside_it() -> None:
+    """Lines that end close together have labels as high as the panel, which would reach into the next one."""
+    for last in (0.0, 1.0):
+        axes = Figure().add_subplot()
+        for i in range(20):
+            axes.plot([1, 2], [0.5, last + 1e-6 * i], color="#000000", label=f"run {i}")
+        axes.set_ylim(0, 1)
+        label_ends(axes, room_for_ends(20))
+        places = sorted(text.get_position()[1] for text in axes.texts)
+        assert places == pytest.approx(((np.arange(20) + 0.5) / 20).tolist())
+
+
+def test_a_title_that_is_wider_than_its_figure_has_several_lines_and_moves_all_below_it() -> None:
+    words = "a title of words and $x + y$ that is far wider than the figure"
+    with paper_style(2.0):
+        short, long = FigureLayout(2.0, 1.0, "short"), FigureLayout(2.0, 1.0, words)
+        lines = [text.get_text() for text in long.figure.texts]
+        assert " ".join(lines) == words
+        assert len(lines) > 1
+        assert [text.get_text() for text in short.figure.texts] == ["short"]
+        assert long.height == pytest.approx(short.height + TITLE_LINE * (len(lines) - 1))
+        assert long.figure.get_figheight() == pytest.approx(long.height)
+        for sheet in (short, long):
+            sheet.axes(0.5, 0.3, 1.0, 0.4)
+            sheet.finished(["a remark"])
+        assert all(text.get_window_extent().width <= long.figure.bbox.width for text in long.figure.texts)
+        low, lower = (sheet.figure.axes[0].get_position().y0 * sheet.height for sheet in (short, long))
+        assert lower == pytest.approx(low)
+        low, lower = (sheet.figure.texts[-1].get_position()[1] * sheet.height for sheet in (short, long))
+        assert lower == pytest.approx(low)
+        assert "".join(title_lines("w" * 60, 1.0)) == "w" * 60
+
+
+def test_a_figure_without_room_for_its_panels_says_so() -> None:
+    with pytest.raises(FedscopeError) as error:
+        FigureLayout(2.0, 1.0).axes(0.5, 0.1, -0.2, 0.5)
+    assert str(error.value) == "a figure 2 inches wide has no room for its panels; give a greater --width"
+    assert readable_columns(0.2, 3, 3.5) == 0.2
+    for wide, runs, remedy in (
+        (0.04, 14, "give --width 5.8, or draw fewer"),
+        (0.0, 120, "give --width 20, or draw fewer"),
+        (-0.1, 120, "draw fewer"),
+    ):
+        with pytest.raises(FedscopeError) as error:
+            readable_columns(wide, runs, 3.5)
+        assert str(error.value) == f"{runs} runs have no room side by side in a figure 3.5 inches wide; {remedy}"
+
+
+def test_a_label_of_one_letter_is_cut_to_it() -> None:
+    assert [clip_label("a-long-name", length) for length in (0, 1, 2, 5)] == ["…", "…", "…e", "a-…me"]

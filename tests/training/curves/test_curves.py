@@ -328,3 +328,45 @@ def test_numbers_that_end_before_the_run_are_said() -> None:
     assert "last a number" not in Curves((ends(6),), {}, measures=("test_error",)).summary()
     two = Curves((ends(6), ends(4, run="b"), ends(10, run="c")), {}, measures=("test_loss",)).summary()
     assert "test_loss of a, b was last a number in rounds 4 to 6; later ones" in two
+
+
+def numbers(run: str = "fma", **columns: list[float]) -> Curve:
+    values = {name: np.array(own, float) for name, own in columns.items()}
+    return Curve(run, np.arange(1, 1 + len(next(iter(values.values())))), values)
+
+
+@pytest.mark.parametrize("values", [[0.1, -0.05, -0.2], [-5.0, -4.0, -2.5]])
+def test_negative_values_of_a_measure_are_seen(values: list[float]) -> None:
+    """As of a cosine, or a reward of one's own loop; an error and what is never negative begin at 0."""
+    for name in ("drift_cosine", "reward", "test_loss"):
+        axes = Curves((numbers(**{name: values}),), measures=(name,)).figure().axes[0]
+        assert axes.get_yscale() == "linear"
+        assert axes.get_ylim()[0] < min(values) < max(values) < axes.get_ylim()[1]
+    for name in ("test_error", "seconds"):
+        axes = Curves((numbers(**{name: [0.3, 0.2, 0.1]}),), measures=(name,)).figure().axes[0]
+        assert axes.get_ylim()[0] == 0
+
+
+def test_a_loss_that_falls_through_0_is_on_no_logarithmic_axis() -> None:
+    falls, stays = numbers(test_loss=[1.0, 0.5, -0.2]), numbers("ima", test_loss=[1.0, 0.4, 0.2])
+    axes = Curves((falls, stays)).figure().axes[0]
+    assert axes.get_yscale() == "linear"
+    assert axes.get_ylabel() == "test loss (nats)"
+    assert axes.get_ylim()[0] < -0.2
+    assert Curves((stays,)).figure().axes[0].get_yscale() == "log"
+    # the global beside an average is drawn, too
+    own = numbers(test_loss=[1.0, -0.5, -0.2], averaged_test_loss=[1.0, 0.5, 0.2])
+    assert Curves((own,)).figure().axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.drawn
+def test_panels_of_many_runs_keep_their_height_and_long_titles_their_letters() -> None:
+    title = "a title of these runs that is by far too long for a figure of three and a half inches"
+    runs = [numbers(f"run_with_a_rather_long_name_{i:02d}", test_loss=[2, 1], test_error=[0.9, 0.5]) for i in range(20)]
+    figure = Curves(tuple(runs)).figure(3.5, title)
+    figure.draw_without_rendering()
+    assert all(axes.bbox.height > 0.5 * figure.dpi for axes in figure.axes)
+    box = figure.legends[0].get_title().get_window_extent()
+    assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
+    assert figure.legends[0].get_title().get_text().replace("\n", " ") == title
+    assert Curves(tuple(runs[:3])).figure().get_figheight() == pytest.approx(2 * 0.475 * 3.5 + 0.35)

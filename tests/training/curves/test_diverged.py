@@ -122,3 +122,35 @@ def test_a_table_notes_which_seed_diverged(tmp_path: Path) -> None:
     for of in ("deployed", "global", "averaged", "both"):
         assert table(runs, of=of).notes.count(words) == 1, of
     assert not any("diverged" in note for note in table([runs[0], runs[2]]).notes)
+
+
+def crosses_of(figure: object, panel: int = 0) -> list[list[float]]:
+    return [list(line.get_xdata()) for line in figure.axes[panel].lines if line.get_marker() == "x"]  # type: ignore[attr-defined]
+
+
+def test_rounds_without_a_finite_value_are_crosses_and_the_legend_says_so() -> None:
+    sound = curve("fma", test_loss=[2, 1, 1, 1], test_error=[0.9, 0.5, 0.4, 0.3])
+    figure = Curves((sound, ending("div", 2))).figure()
+    assert crosses_of(figure) == [[2, 3, 4]]
+    assert not crosses_of(figure, 1)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fma", "div", "not finite"]
+    for name in ("test_loss", "averaged_test_loss"):
+        lost = curve(**{name: [2, NAN, NAN], name.replace("loss", "error"): [0.9, 1, 1]})
+        assert crosses_of(Curves((lost,), measures=(name,)).figure()) == [[2, 3]]
+    assert crosses_of(Curves((curve(reward=[1, np.inf, 2]),), measures=("reward",)).figure()) == [[2]]
+    # one of no number, and of a mean over seeds that of one
+    assert crosses_of(Curves((sound, ending("div", 1))).figure()) == [[1, 2, 3, 4]]
+    seeds = (ending("a-0", 9), ending("a-1", 3))
+    assert crosses_of(Curves(seeds, {}, bands=(Band("a", seeds),)).figure()) == [[3, 4]]
+
+
+def test_rounds_that_were_not_measured_are_no_crosses() -> None:
+    for columns in (
+        {"test_loss": [2, NAN, 1], "test_error": [0.9, NAN, 0.1]},
+        {"test_loss": [2, NAN, NAN], "test_error": [0.9, 0.5, 0.1]},
+        {"test_loss": [2, NAN, NAN]},
+        {"test_loss": [2, NAN, 1], "averaged_test_loss": [NAN, 1, 1], "averaged_test_error": [NAN, 0.1, 0.1]},
+    ):
+        figure = Curves((curve(**columns),)).figure()
+        assert not crosses_of(figure)
+        assert "not finite" not in [text.get_text() for text in figure.legends[0].get_texts()]

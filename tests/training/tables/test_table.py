@@ -918,3 +918,17 @@ def test_one_average_of_all_runs_is_said(tmp_path: Path) -> None:
     found = table(runs, rows=["client.method"], columns=["server.method"])
     assert "all runs average over rounds with ima" in found.notes
     assert not any("average over rounds" in note for note in table(runs).notes)
+
+
+def test_bars_over_other_numbers_of_seeds_say_so() -> None:
+    from fedscope.training.tables.comparison import Cell
+
+    columns = {"0.1": [0.1, ""], "0.5": [0.5, ""]}
+    attrs = {"rows": ["method"], "axis": "run.participation", "places": columns}
+    for counts, words in (((3, 3), "3"), ((3, 2), "2 to 3"), ((3, 1), "3")):
+        cells = tuple(
+            Cell("fma", column, "test_error", {str(i): 0.1 + 0.01 * i for i in range(count)})
+            for column, count in zip(columns, counts, strict=True)
+        )
+        said = [text.get_text() for text in Comparison(cells, 10, attrs=attrs).figure().legends[0].get_texts()]
+        assert f"± s.d. over {words} seeds" in [one.removesuffix(" each") for one in said]
