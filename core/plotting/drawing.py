@@ -11,6 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..checkpoints import FedscopeError, nearest
+from ..checkpoints.io.warn_user import warn_user
 from .style import COLUMN, paper_style
 from .user_style import WIDTHS, checked_number, current
 from .zoom import enlarge, pad_title
@@ -23,6 +24,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: inches that a panel's numbers and labels take beside it, before it is known; the narrowest panel
 BESIDE, NARROWEST = 0.6, 0.7
+
+
+class NarrowError(FedscopeError):
+    """A figure that is too narrow for its runs.
+
+    Attributes:
+        needed: the width in inches that has room for them; None where no figure has, or where it is a part of one.
+        why: that, without its remedy.
+    """
+
+    def __init__(self, why: str, remedy: str, needed: float | None) -> None:
+        super().__init__(f"{why}; {remedy}")
+        self.why, self.needed = why, needed
 
 
 @dataclass
@@ -91,7 +105,8 @@ def size_of(axes: Axes, width: float, height: float) -> tuple[float, float]:
 def drawing(draw: F) -> F:
     """Have a function that draws a figure of a width and a title draw in the user's style, and where the user wants it.
 
-    It takes ``ax`` and ``into`` as well, and no width as that of the style. What it draws is laid out for 8 pt type: at
+    It takes ``ax`` and ``into`` as well, and no width as that of the style, or where that has no room for its runs, as
+    the one that has. What it draws is laid out for 8 pt type: at
     another size it is laid out for as much less width, and enlarged.
     """
 
@@ -107,7 +122,7 @@ def drawing(draw: F) -> F:
         if ax is None and into is None:
             if width is not None:
                 checked_number("width", width, WIDTHS, "inches")
-            return _on_a_sheet(lambda wide: draw(result, wide, title, *more, **how), width)
+            return _wide_enough(lambda wide: draw(result, wide, title, *more, **how), width)
         if ax is not None and into is not None:
             raise FedscopeError("a figure is drawn into axes or into a part of a figure; give ax or into, not both")
         if width is not None:
@@ -119,6 +134,17 @@ def drawing(draw: F) -> F:
 
     drawn.in_style = True  # type: ignore[attr-defined]
     return drawn  # type: ignore[return-value]
+
+
+def _wide_enough(draw: Callable[[float], Any], width: float | None) -> Any:
+    """A figure on a sheet, wider than the style's where nobody gave a width and its runs have no room."""
+    try:
+        return _on_a_sheet(draw, width)
+    except NarrowError as error:
+        if width is not None or error.needed is None:
+            raise
+        warn_user(f"{error.why}, so it is drawn {error.needed:g} wide; give --width for another one")
+        return _on_a_sheet(draw, error.needed)
 
 
 @contextmanager

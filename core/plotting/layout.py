@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
-from .drawing import target
+from .drawing import NarrowError, target
 from .legends import legend_inside
 from .style import CHARACTER, GREY, SIZE, SMALL, new_figure, shorten_label
 from .user_style import WIDTHS, current
@@ -186,7 +186,7 @@ def readable_columns(wide: float, runs: int, width: float, names: float = 0.0) -
         names: the share of a wider figure that goes into names beside the columns, which are cut in this one.
 
     Raises:
-        FedscopeError: they are too narrow to be read; it says how wide the figure has to be, if it can be.
+        NarrowError: they are too narrow to be read; it says how wide the figure has to be, if it can be.
     """
     on, room = target(), current().room
     if wide >= SLIMMEST - 1e-9:
@@ -199,8 +199,10 @@ def readable_columns(wide: float, runs: int, width: float, names: float = 0.0) -
     )
     needed = min(ceil(10 * good) / 10, WIDTHS[1])
     place, wider = ("a figure", "give --width") if on.into is None else ("a part of a figure", "make its width")
-    remedy = f"{wider} {needed:g}, or draw fewer" if least <= WIDTHS[1] else "draw fewer"
-    raise FedscopeError(f"{runs} runs have no room side by side in {place} {width * room:.3g} inches wide; {remedy}")
+    fits = least <= WIDTHS[1]
+    remedy = f"{wider} {needed:g}, or draw fewer" if fits else "draw fewer"
+    why = f"{runs} runs have no room side by side in {place} {width * room:.3g} inches wide"
+    raise NarrowError(why, remedy, needed if fits and on.into is None else None)
 
 
 def title_lines(title: str, room: float) -> list[str]:

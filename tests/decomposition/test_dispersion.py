@@ -16,7 +16,16 @@ from hypothesis.extra import numpy as arrays
 from legible import assert_apart, assert_inside
 from scipy import stats
 
-from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, TensorEntry, Weights, write_round
+from fedscope.checkpoints import (
+    FedscopeError,
+    FedscopeWarning,
+    Layout,
+    Round,
+    RoundRecord,
+    TensorEntry,
+    Weights,
+    write_round,
+)
 from fedscope.decomposition.dispersion.dispersion import disperse_round
 from fedscope.decomposition.dispersion.result import WHOLE, Dispersion, LayerDispersion, RoundDispersion
 from fedscope.decomposition.dispersion.skew_maps import map_layer
@@ -566,7 +575,7 @@ def test_a_heat_map_shows_the_columns_of_the_table(tmp_path: Path) -> None:
         Dispersion((), 0.05).figure()
 
 
-def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need(tmp_path: Path) -> None:
+def test_more_runs_than_have_room_are_drawn_wider_unless_a_width_was_given(tmp_path: Path) -> None:
     round_ = disperse_round(recorded(tmp_path, matrix(5)), run="toy")
     # of names that are cut, a wider figure writes more
     round_ = replace(
@@ -574,7 +583,7 @@ def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need(tmp_
     )
     result = Dispersion(tuple(replace(round_, run=f"toy-{i} of a long name") for i in range(20)), 0.05)
     with pytest.raises(FedscopeError) as error:
-        result.figure()
+        result.figure(3.5)
     found = re.fullmatch(
         r"20 runs have no room side by side in a figure 3\.5 inches wide; give (?:--width |width=)([\d.]+), "
         "or draw fewer",
@@ -582,6 +591,8 @@ def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need(tmp_
     )
     assert found
     assert_inside(result.figure(float(found[1])), float(found[1]))
+    with pytest.warns(FedscopeWarning, match=rf"so it is drawn {found[1]} wide; give width= for another one$"):
+        assert_inside(result.figure(), float(found[1]))
     few = Dispersion(result.rounds[:8], 0.05).figure()
     said = [text.get_text() for text in few.texts]
     assert [*"abcdefgh"] == [word for word in said if len(word) == 1], "names of which too few letters would be left"

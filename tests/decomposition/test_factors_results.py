@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.decomposition import ClientRow, Decomposition, FactorRow, RoundFactors, RunFactors
 from fedscope.decomposition.factors.figure_panels import group_factors
 from fedscope.decomposition.factors.rows import FACTORS, MEASURED
@@ -462,10 +462,14 @@ def test_an_error_of_one_round_has_a_mark():
     assert (alone.get_marker(), list(alone.get_markevery())) == ("o", [0])
 
 
-def test_more_runs_than_have_room_are_refused_with_the_width_that_they_need():
+def test_more_runs_than_have_room_are_drawn_wider_unless_a_width_was_given():
     runs = [plausible(f"run-{i}") for i in range(20)]
+    why = "20 runs have no room side by side in a figure 3.5 inches wide"
     with pytest.raises(FedscopeError) as error:
-        result(*runs).figure()
-    words = "20 runs have no room side by side in a figure 3.5 inches wide; give --width 7.6, or draw fewer"
-    assert str(error.value).replace("width=", "--width ") == words
+        result(*runs).figure(3.5)
+    assert str(error.value) == f"{why}; give width=7.6, or draw fewer"
     assert len(result(*runs).figure(7.6).axes) == 5 * 20
+    with pytest.warns(FedscopeWarning) as told:
+        figure = result(*runs).figure()
+    assert [str(one.message) for one in told] == [f"{why}, so it is drawn 7.6 wide; give width= for another one"]
+    assert figure.get_size_inches()[0] == pytest.approx(7.6)
