@@ -179,10 +179,11 @@ def column_letters(count: int) -> list[str]:
     return [chr(ord("a") + column % 26) * (1 + column // 26) for column in range(count)]
 
 
-def readable_columns(wide: float, runs: int, width: float, names: float = 0.0) -> float:
-    """Return the width of each column of panels, in inches, where each run has one in a figure of ``width``.
+def readable_columns(wide: float, columns: int, width: float, names: float = 0.0) -> float:
+    """Return the width of each column of panels, in inches, where so many stand in a figure of ``width``.
 
     Args:
+        wide: of each, as they are.
         names: the share of a wider figure that goes into names beside the columns, which are cut in this one.
 
     Raises:
@@ -194,20 +195,24 @@ def readable_columns(wide: float, runs: int, width: float, names: float = 0.0) -
     if on.axes:  # the user's own are as wide as they are
         return wide if wide > 0 else SLIMMEST
     least, good = (
-        room * (width + (runs * (column - wide) + (CHARACTER if names else 0.0)) / (1 - names))
+        room * (width + (columns * (column - wide) + (CHARACTER if names else 0.0)) / (1 - names))
         for column in (SLIMMEST, SLIM)
     )
     needed = min(ceil(10 * good) / 10, WIDTHS[1])
     place, wider = ("a figure", "give --width") if on.into is None else ("a part of a figure", "make its width")
     fits = least <= WIDTHS[1]
     remedy = f"{wider} {needed:g}, or draw fewer" if fits else "draw fewer"
-    why = f"{runs} runs have no room side by side in {place} {width * room:.3g} inches wide"
+    why = f"{columns} columns have no room side by side in {place} {width * room:.3g} inches wide"
     raise NarrowError(why, remedy, needed if fits and on.into is None else None)
 
 
 def title_lines(title: str, room: float) -> list[str]:
     """Break a title into lines of at most ``room`` inches, between words and not within mathematics; a longer word is
-    broken."""
+    broken. Its own line breaks stay."""
+    return [line for own in title.splitlines() for line in _line_in(own, room)]
+
+
+def _line_in(title: str, room: float) -> list[str]:
     if _inches(title) <= room:
         return [title]
     lines = [""]

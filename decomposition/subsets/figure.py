@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # Inches. Room left of the panel, right of it and below it.
 LEFT, RIGHT, BOTTOM = 0.46, 0.1, 0.42
+SIGN = 0.16  # what a minus and one more digit take
 #: the place of a mean over clients' data
 MEAN = "clients"
 
@@ -60,7 +61,8 @@ def draw(result: Subsets, width: float = 3.5, title: str | None = None) -> Figur
         panel = top + legend.height + (0.06 if legend.labels else 0)
         high = min(max(0.55 * width, 1.2), 2.4)
         sheet = FigureLayout(width, panel + high + BOTTOM + LINE * len(said) + EDGE, title)
-        axes = sheet.axes(LEFT, panel, width - LEFT - RIGHT, high)
+        left = LEFT + (SIGN if _is_negative(drawn) else 0.0)
+        axes = sheet.axes(left, panel, width - left - RIGHT, high)
         for one, look in zip(drawn, looks, strict=True):
             if one.place == MEAN:
                 for own in _members(result, one):
@@ -87,6 +89,11 @@ def _lines(result: Subsets) -> list[RoundSubsets]:
         return lines
     several = len({one.run for one in lines}) > 1
     return [replace(one, run=f"{one.run}, {_said(one)}" if several else _said(one)) for one in lines]
+
+
+def _is_negative(drawn: list[RoundSubsets]) -> bool:
+    """Whether a loss is below 0, whose numbers have a sign and more digits."""
+    return any(row.loss_mean < 0 for one in drawn if one.measure == "loss" for row in one.sizes)
 
 
 def _said(one: RoundSubsets) -> str:

@@ -585,7 +585,7 @@ def test_more_runs_than_have_room_are_drawn_wider_unless_a_width_was_given(tmp_p
     with pytest.raises(FedscopeError) as error:
         result.figure(3.5)
     found = re.fullmatch(
-        r"20 runs have no room side by side in a figure 3\.5 inches wide; give (?:--width |width=)([\d.]+), "
+        r"20 columns have no room side by side in a figure 3\.5 inches wide; give (?:--width |width=)([\d.]+), "
         "or draw fewer",
         str(error.value),
     )

@@ -464,7 +464,7 @@ def test_an_error_of_one_round_has_a_mark():
 
 def test_more_runs_than_have_room_are_drawn_wider_unless_a_width_was_given():
     runs = [plausible(f"run-{i}") for i in range(20)]
-    why = "20 runs have no room side by side in a figure 3.5 inches wide"
+    why = "20 columns have no room side by side in a figure 3.5 inches wide"
     with pytest.raises(FedscopeError) as error:
         result(*runs).figure(3.5)
     assert str(error.value) == f"{why}; give width=7.6, or draw fewer"

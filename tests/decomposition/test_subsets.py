@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from legible import assert_inside
 from random_models import Table
 from scipy.stats import hypergeom
 
@@ -474,6 +475,8 @@ def test_the_sentence_says_what_its_errors_are() -> None:
 def test_negative_losses_are_within_the_panel() -> None:
     """As those of a task of one's own; errors and other losses begin at 0."""
     rows = tuple(replace(row, error_mean=nan, error_std=None, loss_mean=row.loss_mean - 3) for row in falling().sizes)
-    low, high = result(replace(falling(), sizes=rows)).figure().axes[0].get_ylim()
+    figure = result(replace(falling(), sizes=rows)).figure()
+    assert_inside(figure, 3.5)
+    low, high = figure.axes[0].get_ylim()
     assert low < min(row.loss_mean for row in rows) < max(row.loss_mean for row in rows) < high
     assert result().figure().axes[0].get_ylim()[0] == 0

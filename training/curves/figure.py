@@ -252,13 +252,16 @@ def _smooth(rounds: np.ndarray, values: np.ndarray, smoothing: int) -> tuple[np.
 
 
 def _is_logarithmic(curves: Curves, measure: CurveMeasure, smoothing: int) -> bool:
-    """Tell whether all that is drawn of a loss is above 0; a logarithmic axis would hide the rest."""
+    """Tell whether nothing that is drawn of a loss is below 0, where a logarithmic axis would hide it.
+
+    A loss of exactly 0 among others stands on no such axis either, but the others need it.
+    """
     if not measure.is_loss:
         return False
     drawn = [values for curve in curves.lines for _, values in _histories(curve, measure, smoothing)]
     every = np.concatenate(drawn)
     every = every[np.isfinite(every)]
-    return bool(every.size and (every > 0).all())
+    return bool((every >= 0).all() and (every > 0).any())
 
 
 def _histories(curve: Curve, measure: CurveMeasure, smoothing: int) -> list[tuple[np.ndarray, np.ndarray]]:

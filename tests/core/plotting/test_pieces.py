@@ -273,6 +273,9 @@ def test_a_title_that_is_wider_than_its_figure_has_several_lines_and_moves_all_b
         low, lower = (sheet.figure.texts[-1].get_position()[1] * sheet.height for sheet in (short, long))
         assert lower == pytest.approx(low)
         assert "".join(title_lines("w" * 60, 1.0)) == "w" * 60
+        assert title_lines("a\n\nb", 3.0) == ["a", "", "b"]
+        first, *others = title_lines("short\n" + words, 3.0)
+        assert (first, " ".join(others)) == ("short", words)
 
 
 def test_a_figure_without_room_for_its_panels_says_so() -> None:
@@ -287,7 +290,7 @@ def test_a_figure_without_room_for_its_panels_says_so() -> None:
     ):
         with pytest.raises(FedscopeError) as error:
             readable_columns(wide, runs, 3.5)
-        assert str(error.value) == f"{runs} runs have no room side by side in a figure 3.5 inches wide; {remedy}"
+        assert str(error.value) == f"{runs} columns have no room side by side in a figure 3.5 inches wide; {remedy}"
 
 
 def test_a_label_of_one_letter_is_cut_to_it() -> None:

@@ -354,6 +354,8 @@ def test_a_loss_that_falls_through_0_is_on_no_logarithmic_axis() -> None:
     assert axes.get_ylabel() == "test loss (nats)"
     assert axes.get_ylim()[0] < -0.2
     assert Curves((stays,)).figure().axes[0].get_yscale() == "log"
+    exact = numbers(train_loss=[1.0, 1e-3, 0.0, 1e-5])  # a float32 that knows nothing better: the others need the axis
+    assert Curves((exact,), measures=("train_loss",)).figure().axes[0].get_yscale() == "log"
     # the global beside an average is drawn, too
     own = numbers(test_loss=[1.0, -0.5, -0.2], averaged_test_loss=[1.0, 0.5, 0.2])
     assert Curves((own,)).figure().axes[0].get_yscale() == "linear"
