@@ -22,7 +22,7 @@ from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of
-from ...training.methods.base import Cohort, ServerMethod, State
+from ...training.methods.base import ServerMethod, State
 from ...training.returned_arrays import is_own
 from ...training.settings.registry import find, method_name, names
 from ..draws.divergence import diverged_rows
