@@ -96,6 +96,8 @@ def place_of(value: Any) -> tuple[Any, ...] | None:
         if not value.size:
             return None
         return value.__array_interface__["data"][0], value.shape, value.strides, value.dtype.str
+    if not hasattr(value, "numel"):  # what a module keeps besides tensors, in its get_extra_state
+        return None
     try:
         if not value.numel() or value.is_meta or not hasattr(value, "data_ptr"):
             return None
