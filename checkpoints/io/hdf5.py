@@ -110,7 +110,8 @@ def write_hdf5(path: Path | str, *, track_order: bool = False, sealed: bool = Fa
 def check_seal(path: Path, what: str) -> None:
     """Compare a file with the checksum at its end, before HDF5 opens it: some damage makes HDF5 itself loop for ever.
 
-    A file without one passes: of an earlier fedscope, or changed by another program, which leaves the end out.
+    A file without one passes: of an earlier fedscope, or changed by another program, which leaves the end out. One that
+    a program holds open for writing is marked as such in its first bytes, until it is closed there.
 
     Raises:
         FedscopeError: other bytes than were written.
@@ -118,7 +119,10 @@ def check_seal(path: Path, what: str) -> None:
     content = regular(path, what).read_bytes() if path.exists() else b""
     body, end = content[:-_SEALED], content[-_SEALED:]
     if end.startswith(_SEAL) and end != _seal(body):
-        raise FedscopeError(f"{path} is damaged: its bytes are not those that were written; {RESULT_AGAIN}")
+        raise FedscopeError(
+            f"{path} is damaged: its bytes are not those that were written; close it where it is open for writing, "
+            f"else {RESULT_AGAIN}"
+        )
 
 
 def _seal(body: bytes) -> bytes:

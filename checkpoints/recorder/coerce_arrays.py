@@ -22,7 +22,7 @@ from ..io.random_streams import undrawn
 from ..io.torch_state import callers_device
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
 from .label_forms import NUMBERED, are_names
-from .loaders import drawn_through, is_loader, say_chance, say_left_out
+from .loaders import drawn_through, gives_items, is_loader, say_chance, say_left_out
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
@@ -132,6 +132,7 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
     for i, item in enumerate(drawn):
         if is_batch(item):
             batches.append({name: _array(f"{place} data: {name} of item {i}", item[name]) for name in _tokens_in(item)})
+            batched = batched and not (i == 0 and batches[0][TOKENS].ndim == 1 and gives_items(items))
             _refuse_other_batch(place, i, batches[0], batches[i], batched)
             continue
         if batches or not isinstance(item, tuple | list) or len(item) != 2:
@@ -140,6 +141,8 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
             )
         xs.append(_array(f"{place} data: x of item {i}", item[0]))
         ys.append(_array(f"{place} data: y of item {i}", item[1], labels=True))
+        batched = batched and not (i == 0 and ys[0].ndim == 0 and gives_items(items))
+        _refuse_single(place, "x", xs[i], i, batched)
         if xs[i].shape[batched:] != xs[0].shape[batched:]:
             shapes = f"{list(xs[0].shape)} and {list(xs[i].shape)}"
             raise FedscopeError(f"{place} data with items of shapes {shapes}; give all one shape")
@@ -185,10 +188,24 @@ def _refuse_other_shape(place: str, name: str, first: np.ndarray, this: np.ndarr
     Raises:
         FedscopeError: another shape than item 0 has.
     """
+    _refuse_single(place, name, this, i, batched)
     if first.shape[batched:] != this.shape[batched:]:
         raise FedscopeError(
             f"{place} data with {name} of shapes {list(first.shape)} (item 0) and {list(this.shape)} (item {i}); give "
             "all one shape"
+        )
+
+
+def _refuse_single(place: str, name: str, this: np.ndarray, i: int, batched: bool) -> None:
+    """Refuse a batch of one whose dimension of samples was squeezed away.
+
+    Raises:
+        FedscopeError: no dimension in a batch.
+    """
+    if batched and this.ndim == 0:
+        raise FedscopeError(
+            f"{place} data whose {name} of item {i} is one number, though items are batches; give a row a sample, as "
+            f"{name}.reshape(-1) does where squeeze() takes the only one away"
         )
 
 

@@ -24,6 +24,12 @@ def is_loader(items: Any) -> bool:
     return hasattr(items, "dataset") and not hasattr(items, "__getitem__")
 
 
+def gives_items(loader: Any) -> bool:
+    """Check whether a loader may give single samples: it puts none together, as with ``batch_size=None``. What it gives
+    then may be batches, too, which its data set or its sampler makes."""
+    return hasattr(loader, "batch_sampler") and loader.batch_sampler is None
+
+
 def is_out_of_order(part: Any) -> bool:
     """Check whether a part of data is a loader of torch that does not take samples one after the other: a sampler of
     the user's own, of samples or of batches, is not known to."""

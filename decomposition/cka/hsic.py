@@ -62,11 +62,12 @@ def minibatches(samples: int, batch: int, seed: int, estimator: Estimator = "unb
     return np.array_split(np.random.default_rng(seed).permutation(samples), count)
 
 
-def gram(parts: Sequence[Tensor]) -> Tensor:
+def gram(parts: Sequence[Tensor], masked: Tensor | None = None) -> Tensor:
     """Compute the linear kernel of centred features, K = H X X' H with H = 1 - 11'/n, float64 [n, n].
 
     ``parts`` are X [n, d], cut along its rows. HSIC does not change when the features are centred, and what cancels
-    in it is then small. Features that do not vary give exactly 0, also those that are infinite, as masked classes are.
+    in it is then small. Features that do not vary give exactly 0. Of infinite ones only those do that are ``masked``
+    [d], as :func:`masked_columns` finds them; others make the kernel NaN.
 
     >>> gram([torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0]])]).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
@@ -76,10 +77,21 @@ def gram(parts: Sequence[Tensor]) -> Tensor:
     for start in range(0, parts[0].shape[1], BLOCK):
         x = torch.cat([part[:, start : start + BLOCK] for part in parts]).double()
         # first one row, which is exact: the mean of n equal numbers is not always that number
-        x = torch.where(x == x[0], 0.0, x - x[0])
+        x -= x[0].clone()
+        if masked is not None:
+            x.masked_fill_(masked[start : start + BLOCK], 0.0)
         x -= x.mean(dim=0)
         kernel.addmm_(x, x.T)
     return kernel
+
+
+def masked_columns(parts: Sequence[Tensor]) -> Tensor:
+    """Find the features that are minus infinity for every sample, as classes that a module masks, bool [d].
+
+    >>> masked_columns([torch.tensor([[1.0, -torch.inf, -torch.inf]]), torch.tensor([[1.0, 0.0, -torch.inf]])]).tolist()
+    [False, False, True]
+    """
+    return torch.stack([torch.isneginf(part).all(dim=0) for part in parts]).all(dim=0)
 
 
 def hsic(grams: Tensor, estimator: Estimator = "unbiased") -> Array:

@@ -23,7 +23,7 @@ from ...evaluation.standard_tasks import PADDED, Sequences
 from ...evaluation.tasks import Task
 from ...evaluation.validation import fits_module
 from .activations import Activations, refuse_unknown
-from .hsic import Array, Estimator, cka, gram, hsic, jackknife, minibatches
+from .hsic import Array, Estimator, cka, gram, hsic, jackknife, masked_columns, minibatches
 from .model_result import ModelCKA
 from .result import OUTPUT, RoundCKA
 
@@ -178,15 +178,20 @@ def batch_hsics(
 
     def task(
         item: tuple[Tensor, Tensor, Tensor | None, Weights], activations: Activations, stop: Event
-    ) -> list[Tensor]:
+    ) -> list[tuple[Tensor, Tensor | None]]:
         x, y, some, model = item
         features = activations.of(model, x, y)
         if some is not None:
             features = {layer: [torch.cat(parts)[some]] for layer, parts in features.items()}
         # a layer's features are let go before the next one's kernel is made
-        return [gram([part.to(sums) for part in features.pop(layer)]) for layer in layers]
+        return [kernel_of(layer, features.pop(layer)) for layer in layers]
 
-    def here() -> Generator[list[Tensor], None, None]:
+    def kernel_of(layer: str, parts: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        """With the classes that the model masks, which only what it returns has: elsewhere an infinity is none."""
+        masked = masked_columns(parts) if layer == OUTPUT else None
+        return gram([part.to(sums) for part in parts], None if masked is None else masked.to(sums)), masked
+
+    def here() -> Generator[list[tuple[Tensor, Tensor | None]], None, None]:
         """Without a worker that is ahead: what a device has to hold is always the same."""
         activations, never = make(), Event()
         yield from (task(item, activations, never) for item in items())
@@ -209,14 +214,29 @@ def batch_hsics(
             size = len(rows) if some is None else len(some)
             shape = (len(models), size, size)
             kernels = [torch.empty(shape, dtype=torch.float64, device=sums) for _ in layers]
+            masks: list[list[Tensor]] = [[] for _ in layers]
             for i in range(len(models)):
-                for kernel, own in zip(kernels, next(results), strict=True):
+                for kernel, seen, (own, masked) in zip(kernels, masks, next(results), strict=True):
                     kernel[i] = own
+                    seen += [masked] if masked is not None else []
                 if progress is not None:
                     progress(b * len(models) + i + 1, len(cut) * len(models))
-            for values, kernel in zip(every, kernels, strict=True):
+            for values, kernel, seen in zip(every, kernels, masks, strict=True):
+                kernel[_masked_alone(seen)] = torch.nan
                 values.append(hsic(kernel, estimator))
     return [np.stack(values) for values in every]
+
+
+def _masked_alone(masks: Sequence[Tensor]) -> list[int]:
+    """Find the models that mask a class which others do not: that is no mask, but a model that diverged.
+
+    >>> _masked_alone([torch.tensor([True, False]), torch.tensor([True, True])])
+    [1]
+    """
+    if not masks:
+        return []
+    common = torch.stack(list(masks)).all(dim=0)
+    return [i for i, own in enumerate(masks) if bool((own & ~common).any())]
 
 
 def _positions(learnt: Task, y: Tensor, most: int, seed: int) -> Tensor | None:

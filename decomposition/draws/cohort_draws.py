@@ -249,7 +249,7 @@ def _same_question(one: Run, other: Run) -> None:
     if not (same and all(map(np.array_equal, ours.clients, theirs.clients))):
         drawn = [(run.config or {}).get("data", {}).get("seed") for run in (one, other)]
         varied = f" (data.seed {drawn[0]} and {drawn[1]})" if drawn[0] != drawn[1] else ""
-        how = ", as sweep run.seed=0,1,2 does; sweep --seeds varies both" if varied else ""
+        how = ", as sweep run.seed=0,1,2 does; sweep --seeds varies run.seed and data.seed" if varied else ""
         raise FedscopeError(
             f"{both} have different partitions of the data{varied}; train them with one data.partition and "
             f"data.seed{how}"

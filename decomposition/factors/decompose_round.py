@@ -31,7 +31,7 @@ from .cross_entropy import decompose_loss
 from .gram import OutputMoments, chunk_moments
 from .model_outputs import CHUNK, Chunk, add_up, is_own
 from .rows import FactorRow, Loss, Outputs, RoundFactors
-from .tasks import refuse_other_task
+from .tasks import refuse_masked, refuse_other_task
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ def decompose_round(
         chunk: samples at a time, at most.
 
     Raises:
-        FedscopeError: models, members or outputs that do not fit; a task of the user's own.
+        FedscopeError: models, members or outputs that do not fit; a task of the user's own; logits of a class that all
+            models mask.
 
     Source: Zhou et al., Theorem 1, Corollaries 1 and 2. The unbiased estimates, and the measured remainder in place of
     O(Δ²), are ours.
@@ -142,6 +143,8 @@ def decompose_round(
     def moments(part: Chunk, p: Tensor) -> OutputMoments:
         if watch is not None:
             watch(part)
+        if outputs == "logits":
+            refuse_masked(part, p, samples.label)
         clients, recorded = shown.f(part.clients), {name: shown.f(f) for name, f in part.recorded.items()}
         own = _membership(members, len(cohort.client_ids), part.of).to(clients.device)
         return chunk_moments(clients, shown.f(part.fma), recorded, shown.y(part.y), own, p, corollaries)

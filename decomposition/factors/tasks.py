@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import quoted
 from ...evaluation.criteria import LabelCriterion, PositionCriterion
 from ...evaluation.samples import Samples
 from ...evaluation.standard_tasks import PADDED, Classification, Sequences, is_own
 from ...evaluation.tasks import Task, require_classes
+from .model_outputs import Chunk
 
 
 def refuse_other_task(task: Task, label: str, loss: str) -> None:
@@ -40,6 +43,28 @@ def refuse_other_task(task: Task, label: str, loss: str) -> None:
         raise FedscopeError(
             f"a decomposition of the {loss} loss is of {own}, and {label} is measured with the task {task.name}, whose "
             f"{'loss' if loss == 'cross-entropy' else 'error'} is another; give --task {quoted(_bare(task))}"
+        )
+
+
+def refuse_masked(part: Chunk, p: Tensor, label: str) -> None:
+    """Refuse logits of classes that all models mask with minus infinity: their squared error is not finite.
+
+    What is infinite in some models alone is kept, as of a client that diverged.
+
+    Args:
+        label: of the samples, for the sentence.
+
+    Raises:
+        FedscopeError: names the classes.
+    """
+    masked = torch.isneginf(part.fma).all(dim=0)  # [B, C]
+    if bool(masked.any()):
+        masked &= torch.isneginf(part.clients[p != 0]).all(dim=0).all(dim=0)
+    if found := masked.any(dim=0).nonzero().flatten().tolist():
+        classes = f"class{'es' if len(found) > 1 else ''} {list_few(found)}"
+        raise FedscopeError(
+            f"--outputs logits is for outputs that are finite, and on {label} all models give -inf for {classes}, as "
+            "where a module masks; give --outputs probabilities, which are 0 there"
         )
 
 

@@ -22,7 +22,8 @@ from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of
-from ...training.methods.base import Cohort, ServerMethod, State
+from ...training.methods.base import ServerMethod, State
+from ...training.returned_arrays import is_own
 from ...training.settings.registry import find, method_name, names
 from ..draws.divergence import diverged_rows
 from .layers import own_versions, step_parts
@@ -41,7 +42,7 @@ class Reaggregated:
         weights: the model [P]; buffers are averaged with p, as in training.
         diverged: the clients of the round, by their ids, with a parameter or a buffer that is not finite.
         outside: those of them that have no part in the model: their weight is 0, and the server counts with weights, or
-            the server has not chosen them.
+            the server has not chosen them. Of a server of somebody's own that is known only where its model is finite.
         members: the clients, by their ids, whose mean the model is, where the server chooses among them.
         by_layer: the servers of layers that patterns name, each with its state as above.
         versions: each client's model, where clients keep layers of their own; made when it is called.
@@ -171,28 +172,60 @@ def reaggregate(
         members = (
             None if served.p is None or not chosen else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
         )
-        taking = _takes_part(config.server, cohort.p if served.p is None else served.p)
-        outside = tuple(int(k) for k in round_.client_ids[~taking] if k in diverged)
+        whole = _Entered(config.server, cohort.p if served.p is None else served.p)
+        outside = _outside(diverged, round_, [whole], clients, weights)
         made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged, members, outside=outside))
     return made
 
 
-def _takes_part(server: ServerMethod, p: np.ndarray) -> np.ndarray:
-    """Tell which clients have a part in what a server makes with the weights p, [C]."""
-    return np.ones(len(p), bool) if server.unweighted else p != 0
+@dataclass(frozen=True)
+class _Entered:
+    """What a server makes, of which clients have a part or none.
+
+    Attributes:
+        server: None where the layers stay each client's, so that everybody's model is measured.
+        p: the weights [C] with which it counted.
+        names: of its parameters and buffers; None: all.
+    """
+
+    server: ServerMethod | None
+    p: np.ndarray
+    names: frozenset[str] | None = None
+
+    def lets_in(self, k: int, own: Weights, made: Weights) -> bool:
+        """Tell whether values of client k that are not finite have a part.
+
+        Args:
+            own: the client's model.
+            made: by the servers.
+        """
+        parameters = any(not np.isfinite(own.parameters[where]).all() for where in self._slices(own))
+        buffers = any(not np.isfinite(values).all() for name, values in own.buffers.items() if self._has(name))
+        if self.server is None or self.p[k] != 0:
+            return parameters or buffers
+        if not parameters:  # buffers are averaged with p, whatever the server
+            return False
+        # what the formula of somebody's own makes of a client of weight 0, its model alone can tell
+        spoilt = is_own(self.server) and any(
+            not np.isfinite(made.parameters[where]).all() for where in self._slices(made)
+        )
+        return self.server.unweighted or spoilt
+
+    def _slices(self, model: Weights) -> list[slice]:
+        return [where for name, where in model.layout.slices.items() if self._has(name)]
+
+    def _has(self, name: str) -> bool:
+        return self.names is None or name in self.names
 
 
 def _outside(
-    diverged: Sequence[int], round_: Round, parts: Sequence[tuple[LayerPart, Cohort]], clients: Weights
+    diverged: Sequence[int], round_: Round, entered: Sequence[_Entered], clients: Weights, made: Weights
 ) -> tuple[int, ...]:
-    """Tell which clients that diverged did so in layers alone in which they have no part. Of layers that stay each
-    client's, everybody's model is measured."""
+    """Tell which clients that diverged have no part in the model with what is not finite of them."""
     outside = []
-    for k in np.flatnonzero(np.isin(round_.client_ids, diverged)):
-        own = clients.row(int(k)).arrays()
-        lost = {name for name, values in own.items() if not np.isfinite(values).all()}
-        entered = [part for part, cohort in parts if part.personal or _takes_part(part.config.server, cohort.p)[k]]
-        if not any(lost & part.names for part in entered):
+    for k in map(int, np.flatnonzero(np.isin(round_.client_ids, diverged))):
+        own = clients.row(k)
+        if not any(one.lets_in(k, own, made) for one in entered):
             outside.append(int(round_.client_ids[k]))
     return tuple(outside)
 
@@ -217,6 +250,9 @@ def _by_layer(
     ]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as of whole models
         weights = step_parts(steps, start, clients)
+    entered = [
+        _Entered(None if part.personal else part.config.server, cohort.p, part.names) for part, _, cohort in steps
+    ]
     kinds = {part.pattern: kind for part, (_, kind) in zip(parts, states, strict=True)}
     table = config.tables()["server"]
     return Reaggregated(
@@ -230,5 +266,5 @@ def _by_layer(
         },
         versions=own_versions(weights, clients, parts),
         client_ids=tuple(map(int, round_.client_ids)),
-        outside=_outside(diverged, round_, [(part, cohort) for part, _, cohort in steps], clients),
+        outside=_outside(diverged, round_, entered, clients, weights),
     )

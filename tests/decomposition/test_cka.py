@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Weights, stack
 from fedscope.decomposition.cka.figure import draw_clients, scale_of
-from fedscope.decomposition.cka.hsic import cka, gram, hsic, jackknife, minibatches
+from fedscope.decomposition.cka.hsic import cka, gram, hsic, jackknife, masked_columns, minibatches
 from fedscope.decomposition.cka.model_result import ModelCKA
 from fedscope.decomposition.cka.pairs import model_similarity, round_similarity
 from fedscope.decomposition.cka.result import ClientCKA, RoundCKA
@@ -123,9 +123,14 @@ def test_the_kernel_of_constant_features_is_exactly_zero(value: float, n: int, d
 def test_the_kernel_leaves_out_classes_that_are_masked_in_all_samples() -> None:
     x = drawn(12, 3)
     masked = torch.cat([x, torch.full((12, 2), -torch.inf)], dim=1)
-    assert gram([masked[:7], masked[7:]]).equal(gram([torch.cat([x, torch.zeros(12, 2)], dim=1)]))
+    parts = [masked[:7], masked[7:]]
+    assert masked_columns(parts).tolist() == [False, False, False, True, True]
+    assert gram(parts, masked_columns(parts)).equal(gram([torch.cat([x, torch.zeros(12, 2)], dim=1)]))
+    assert gram(parts).isnan().all(), "elsewhere an infinity is no mask"
     masked[5, 3] = 0.0
-    assert gram([masked]).isnan().any(), "in some alone: it varies, and infinitely"
+    assert gram([masked], masked_columns([masked])).isnan().any(), "in some alone: it varies, and infinitely"
+    masked[:, 3] = torch.inf
+    assert gram([masked], masked_columns([masked])).isnan().all(), "of another sign it is no mask"
 
 
 @pytest.mark.parametrize("estimator", BOTH)
@@ -318,6 +323,31 @@ def test_a_diverged_client_and_a_dead_one_are_named(small: Any) -> None:
     assert said.startswith("ima, output: mean CKA between clients nan in round 3 (there ")
     assert said.endswith("not defined for clients 5, 9, whose features are constant, not finite, or too noisy for so "
                          "few samples in round 3")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parameter", "layer", "value"),
+    [("2.bias", "output", math.inf), ("2.bias", "output", -math.inf), ("0.bias", "0", -math.inf)],
+)
+def test_a_client_whose_features_are_infinite_is_named(small: Any, parameter: str, layer: str, value: float) -> None:
+    """In one client alone, or of a hidden layer, an infinity is no class that is masked."""
+    clients = small.clients(4)
+    clients.parameters[1, small.facts.layout.slices[parameter].start] = value
+    made = measured(small, clients=clients, layers=(layer,))
+    assert made.undefined == [5]
+    assert np.isnan(made.cka[1]).all()
+    assert np.isfinite(made.cka[0, 2:]).all()
+
+
+def test_a_class_that_all_models_mask_changes_no_similarity(small: Any) -> None:
+    clients, where = small.clients(4), small.facts.layout.slices
+    plain = clients.parameters
+    plain[:, where["2.weight"]] *= np.repeat([1.0, 1.0, 0.0], 5)  # of 3 classes the last is the same for all samples
+    masked = plain.copy()
+    masked[:, where["2.bias"].stop - 1] = -np.inf
+    one, other = (measured(small, clients=replace(clients, parameters=rows), globals_=None) for rows in (plain, masked))
+    np.testing.assert_array_equal(one.cka, other.cka)
+    assert np.isfinite(other.cka).all()
 
 
 def test_what_is_no_round_is_refused(small: Any) -> None:

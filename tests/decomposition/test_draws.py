@@ -89,7 +89,7 @@ def test_runs_are_independent_draws_the_first_runs_first(seeds: list[Run]) -> No
         (
             {"data": {"seed": 3}},
             r"have different partitions of the data \(data\.seed 0 and 3\); train them with one data\.partition and "
-            r"data\.seed, as sweep run\.seed=0,1,2 does; sweep --seeds varies both$",
+            r"data\.seed, as sweep run\.seed=0,1,2 does; sweep --seeds varies run\.seed and data\.seed$",
         ),
         ({"model": {"hidden": [9]}}, r"trained different models: .* has shape \(8, 64\), the other's \(9, 64\)"),
         (

@@ -438,6 +438,33 @@ def test_a_class_that_all_models_mask_changes_nothing():
     assert [row.variance for row in found[1].clients] == pytest.approx([row.variance for row in found[0].clients])
 
 
+def test_logits_of_classes_that_all_models_mask_are_refused():
+    """By the squared loss: their error is not finite, and of probabilities it is that of 0."""
+    module, samples, cohort = case(13, 4, 3, 20, 4)
+    masked = replace(cohort, draws=[as_padded(draw, module) for draw in cohort.draws])
+    how = {"globals_": None, "averaged": None, "population": False, "compute": Compute(workers=1)}
+    with pytest.raises(FedscopeError) as refused:
+        decompose_round(Padded(module), replace(samples, classes=6), masked, None, outputs="logits", **how)
+    assert str(refused.value) == (
+        "--outputs logits is for outputs that are finite, and on toy train all models give -inf for classes 4, 5, as "
+        "where a module masks; give --outputs probabilities, which are 0 there"
+    )
+    found = decompose_round(Padded(module), replace(samples, classes=6), masked, None, **how)
+    assert found.row("variance").value == pytest.approx(
+        decompose_round(module, samples, cohort, None, **how).row("variance").value, rel=1e-9
+    )
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")  # infinite weights have no distance
+def test_logits_that_one_client_alone_has_infinite_are_no_mask():
+    tables = np.random.default_rng(14).normal(size=(2, 2, 3, 3))
+    tables[:, 0, :, 2] = -inf
+    module, samples, cohort = cohort_of(tables, [0.5, 0.5], [2, 0, 1])
+    how = {"globals_": None, "averaged": None, "population": False, "compute": Compute(workers=1)}
+    found = decompose_round(module, samples, cohort, None, outputs="logits", **how)
+    assert not np.isfinite(found.row("fma_loss").value)
+
+
 def test_a_class_that_one_model_masks_is_infinite_where_it_is_the_label():
     tables = np.random.default_rng(14).normal(size=(1, 2, 3, 3))
     tables[:, 0, :, 2] = -inf

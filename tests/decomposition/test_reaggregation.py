@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,11 @@ from fedscope.checkpoints import (
 )
 from fedscope.decomposition.reaggregation.aggregate import EvaluationData, Reaggregated, reaggregate
 from fedscope.decomposition.reaggregation.measure import compare, place_by_step
-from fedscope.decomposition.reaggregation.requested_servers import reaggregating_config
+from fedscope.decomposition.reaggregation.requested_servers import LayerPart, reaggregating_config
 from fedscope.decomposition.reaggregation.result import ModelRow, Reaggregation
 from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.training import Config, branch, data_of, merge, module_of, preset, train
-from fedscope.training.methods.base import ServerMethod
+from fedscope.training.methods.base import Served, ServerMethod
 from fedscope.training.settings.registry import find, names
 
 SMALL = {
@@ -274,6 +274,70 @@ def test_a_client_of_weight_0_that_diverged_enters_only_where_clients_count_alik
     alike = find("servers", server).unweighted
     assert np.isfinite(made.weights.parameters).all() == (not alike)
     assert (made.diverged, made.outside) == ((lost,), () if alike else (lost,))
+
+
+@dataclass(frozen=True)
+class Weighed(ServerMethod):
+    """The weighted mean, of somebody's own: 0 times NaN is NaN in it."""
+
+    forgets_start = True
+
+    def step(self, state: Any, start: Weights, clients: Weights, cohort: Any) -> Served:
+        return Served((cohort.p @ clients.parameters).astype(start.layout.dtype))
+
+
+@dataclass(frozen=True)
+class Taken(Weighed):
+    """The weighted mean of those that have a weight."""
+
+    def step(self, state: Any, start: Weights, clients: Weights, cohort: Any) -> Served:
+        has = cohort.p != 0
+        return Served((cohort.p[has] @ clients.parameters[has]).astype(start.layout.dtype))
+
+
+@pytest.mark.parametrize(("kind", "spoilt"), [(Weighed, True), (Taken, False)])
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_a_client_of_weight_0_has_a_part_in_what_ones_own_server_makes_if_that_is_not_finite(
+    runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[ServerMethod], spoilt: bool, by_layer: bool
+) -> None:
+    run, lost, config = with_lost(runs("fma"), tmp_path, monkeypatch, np.nan)
+    own = replace(config, server=kind())
+    layers = [(LayerPart("", frozenset(run.round(2).layout.names), own, False),)] if by_layer else ()
+    (made,) = reaggregate(run, 2, [own], layers=layers)
+    assert np.isnan(made.weights.parameters).all() == spoilt
+    assert (made.diverged, made.outside) == ((lost,), () if spoilt else (lost,))
+
+
+@pytest.mark.parametrize("server", ["fma", "fedsa", "model-stock"])
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_a_client_of_weight_0_that_diverged_in_a_buffer_enters_no_model(
+    runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str, by_layer: bool
+) -> None:
+    """Buffers are averaged with p also where parameters count alike."""
+    run, lost, _ = with_lost(runs("fma"), tmp_path, monkeypatch, None)
+    config = reaggregating_config(run, 2, server)
+    layers = [(LayerPart("", frozenset(run.round(2).layout.names), config, False),)] if by_layer else ()
+    (made,) = reaggregate(run, 2, [config], layers=layers)
+    assert all(np.isfinite(values).all() for values in made.weights.arrays().values())
+    assert (made.diverged, made.outside) == ((lost,), (lost,))
+
+
+def with_lost(
+    whole: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, value: float | None
+) -> tuple[Run, int, Config]:
+    """The run, its first client and FMA: it has weight 0, and parameters of this value or, with None, a NaN buffer."""
+    before = whole.round(2)
+    parameters, mean = before.clients().parameters.copy(), np.zeros((len(before.client_ids), 3), np.float32)
+    if value is None:
+        mean[0, 1] = np.nan
+    else:
+        parameters[0] = value
+    run, _ = with_buffers(whole, folder / "lost", parameters, {"mean": mean})
+    counts, lost = np.array([len(own) for own in run.partition.clients]), int(before.client_ids[0])
+    monkeypatch.setattr(
+        ServerMethod, "weights", lambda self, held: np.where(held == counts[lost], 0, held) / held.sum()
+    )
+    return run, lost, reaggregating_config(run, 2, "fma")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,39 @@ def test_batches_may_differ_in_their_number_and_not_in_their_shapes() -> None:
     assert str(refused.value) == "data: data with y of shapes [2, 8] (item 0) and [1, 9] (item 1); give all one shape"
 
 
+def squeezed(part: str) -> Callable[[Any], Any]:
+    """Collate with a batch of one that loses its only dimension."""
+
+    def collate(items: Any) -> Any:
+        x, y = torch.stack([x[0, 0] for x, _ in items]), torch.stack([y for _, y in items])
+        if part == "labels":
+            return {"input_ids": torch.ones(len(items), 3).long(), "labels": y.squeeze()}
+        return (x.squeeze(), y) if part == "x" else (x, y.squeeze())
+
+    return collate
+
+
+@pytest.mark.parametrize("part", ["x", "y", "labels"])
+@pytest.mark.parametrize(("size", "item"), [(59, 1), (1, 0)])
+def test_a_squeezed_batch_of_one_is_refused(part: str, size: int, item: int) -> None:
+    with pytest.raises(FedscopeError) as refused:
+        coerce_arrays("data:", DataLoader(TRAIN, size, collate_fn=squeezed(part)))
+    assert str(refused.value) == (
+        f"data: data whose {part} of item {item} is one number, though items are batches; give a row a sample, as "
+        f"{part}.reshape(-1) does where squeeze() takes the only one away"
+    )
+
+
+def test_a_loader_that_batches_nothing_gives_samples() -> None:
+    made = coerce_arrays("data:", DataLoader(TRAIN, batch_size=None))
+    np.testing.assert_array_equal(made["x_test"], TRAIN.tensors[0].numpy())
+    np.testing.assert_array_equal(made["y_test"], TRAIN.tensors[1].numpy())
+    texts: Any = [{"input_ids": torch.arange(1, 5) + i, "labels": torch.tensor(i % 2)} for i in range(6)]
+    plain = coerce_arrays("data:", DataLoader(texts, batch_size=2))
+    for name, array in coerce_arrays("data:", DataLoader(texts, batch_size=None)).items():
+        np.testing.assert_array_equal(array, plain[name])
+
+
 class Fixed(Sampler[int]):
     """An order of its own, which is always the same; whoever reads it cannot know."""
 

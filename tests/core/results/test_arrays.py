@@ -109,8 +109,18 @@ def test_a_flipped_bit_is_seen_before_hdf5_opens_the_file(tmp_path: Path, place:
     content = bytearray(path.read_bytes())
     content[int(place * (len(content) - 31))] ^= 1 << bit
     path.write_bytes(content)
-    with pytest.raises(FedscopeError, match=r"a\.nc is damaged: its bytes are not those that were written; compute it"):
+    with pytest.raises(FedscopeError, match=r"a\.nc is damaged: its bytes are not those that were written; close it"):
         read_netcdf(path)
+
+
+def test_a_file_that_is_open_for_writing_is_to_be_closed(path: Path) -> None:
+    with h5py.File(path, "a"), pytest.raises(FedscopeError) as refused:
+        read_netcdf(path)
+    assert str(refused.value) == (
+        f"{path} is damaged: its bytes are not those that were written; close it where it is open for writing, else "
+        "compute it again with --force, or restore it from a copy"
+    )
+    assert read_netcdf(path)[1] == ATTRS
 
 
 def test_a_file_that_another_program_changed_is_read_as_it_is(tmp_path: Path) -> None:
