@@ -240,7 +240,10 @@ def _as_tokens(task: Task) -> str:
     if task.tokens:
         return ""
     if isinstance(task, LabelCriterion):  # which has no word for tokens
-        return ", and leave standardising out (--no-standardise, standardise=False)"
+        return (
+            ", and leave standardising out (--no-standardise, standardise=False; to train on them, give a function "
+            "for --data, which is taken as it is)"
+        )
     if isinstance(task, Classification):
         return ", and --task sequence-classification"
     return ", and a task of tokens (tokens = True)"

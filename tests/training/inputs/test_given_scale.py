@@ -110,7 +110,8 @@ def test_whole_numbers_that_count_as_tokens_are_not_standardised_without_a_word(
         ("classification", "task='sequence-classification'", {"task": "sequence-classification"}),
         (
             "torch.nn:CrossEntropyLoss(weight=[1.0, 2.0])",
-            "leave standardising out (standardise=False)",
+            "leave standardising out (standardise=False; to train on them, give a function for data=, which is taken "
+            "as it is)",
             {"standardise": False},
         ),
     ],
