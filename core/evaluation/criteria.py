@@ -80,6 +80,11 @@ class EntryCriterion(Task):
         """Whether a target is a class, of which outputs [n, C] have one each."""
         return isinstance(self._each, nn.MultiMarginLoss)
 
+    @property
+    def is_torchs(self) -> bool:
+        """Whether this is a criterion as torch has it, and none that the user derived."""
+        return type(self._each).__module__ == _Loss.__module__
+
     def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Compute what the criterion gives, [n]."""
         if y.shape != outputs.shape and y.numel() == outputs.numel() and in_order(outputs, y):

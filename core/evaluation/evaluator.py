@@ -238,14 +238,16 @@ class Evaluator:
 
         return torch.stack(list(self._run(task, range(len(models)))))
 
-    def answers(self, model: Weights, count: int) -> np.ndarray:
-        """Compute outputs of a model on the first ``count`` samples, [count, ...]; here, in no worker."""
+    def answers(self, model: Weights, chosen: int | Tensor) -> np.ndarray:
+        """Compute outputs of a model on the first ``chosen`` samples, or on those with these numbers, [n, ...]; here,
+        in no worker."""
         with torch_threads(1):
             place = self._idle[0]
             (replica,) = place.replicas(1)
             load_into(replica, model)
+            x, count = place.data[0][0], chosen if isinstance(chosen, int) else len(chosen)
             with refuse_without_memory(place.compute.device, f"compute the outputs of {count} samples"):
-                return replica.logits(place.data[0][0][:count]).float().cpu().numpy()
+                return replica.logits(x[:chosen] if isinstance(chosen, int) else x[chosen]).float().cpu().numpy()
 
     def batches(self, part: int) -> Iterator[Tensor]:
         """Yield the inputs of a data set as they are evaluated."""

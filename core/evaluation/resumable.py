@@ -4,7 +4,6 @@ provenance of the numbers."""
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..checkpoints import Model, Weights
 from ..checkpoints.io.warn_user import warn_user
 from ..results.base import versions
-from ..results.resume import ResumeStore, stored_fingerprint
+from ..results.resume import ResumeStore, is_same_question, stored_fingerprint
 from .calibration_batches import batches_settings
 from .device import precision_of
 from .evaluator import Evaluator, Together
@@ -31,8 +30,9 @@ from .standard_tasks import CLASSIFICATION, is_own
 from .tasks import unit_of
 from .uint8_images import in_batches
 
-#: samples on which a module shows what it computes
-TRIED = 8
+#: samples on which a module shows what it computes, and on which a task of the user's own does; numbers in the outputs
+#: of the latter
+TRIED, LOOKED_AT, KEPT = 8, 64, 262_144
 Progress = Callable[[int, int], None]
 
 
@@ -117,7 +117,7 @@ class ResumableEvaluation:
                 continue
             if store.other_processor:
                 head, own = ({key: value for key, value in one.items() if key != "outputs"} for one in (head, own))
-            if json.dumps(head, sort_keys=True) != json.dumps(own, sort_keys=True):
+            if not is_same_question(head, own):
                 warn_user(
                     f"{store.path} was measured with other settings, models or versions and is left out, so its points "
                     "are measured here"
@@ -247,7 +247,7 @@ def fingerprint(
         "module": _sha256(repr(module).encode()),
         # what a module of one's own computes may change and leave its layers' names as they are
         "outputs": _sha256(outputs.tobytes()),
-        **(_task_answers(evaluator.samples, outputs) if is_own(evaluator.samples.task) else {}),
+        **(_task_answers(evaluator, models[0], outputs) if is_own(evaluator.samples.task) else {}),
         "models": [digest(model) for model in models],
         "data": [data_identity(part) for part in evaluator.parts],
         # of a kind each gives the same numbers, and one of several may be busy when this goes on
@@ -291,17 +291,35 @@ def data_identity(samples: Samples) -> dict[str, Any]:
     }
 
 
-def _task_answers(samples: Samples, outputs: np.ndarray) -> dict[str, str]:
-    """Digest a few losses and errors of a task of the user's own, and the weights of all samples: its name stays when
-    its code changes."""
-    task, f, whole = samples.task, torch.from_numpy(outputs), samples.y.cpu()
-    y = whole[: len(outputs)]
-    answers = (task.error(f, y), task.weights(whole), task.error_weights(whole))
-    others = (b"" if values is None else values.detach().cpu().numpy().tobytes() for values in answers)
+def evenly(whole: int, count: int) -> Tensor:
+    """Choose samples evenly, at most ``count`` of all.
+
+    >>> evenly(9, 5).tolist(), evenly(3, 5).tolist()
+    ([0, 2, 4, 6, 8], [0, 1, 2])
+    """
+    return torch.from_numpy(np.unique(np.linspace(0, whole - 1, min(count, whole)).astype(np.int64)))
+
+
+def _task_answers(evaluator: Evaluator, model: Weights, outputs: np.ndarray) -> dict[str, str]:
+    """Digest what a task of the user's own answers: its name stays when its code changes.
+
+    Returns:
+        ``losses`` of the first samples, and ``answers``, which points of earlier versions lack: the losses and errors
+        of evenly chosen samples, as labels may be sorted, and the weights of all samples.
+    """
+    samples = evaluator.samples
+    task, y = samples.task, samples.y.cpu()
+    rows = evenly(len(y), min(LOOKED_AT, evaluator.batch, max(1, KEPT * len(outputs) // max(1, outputs.size))))
+    f = torch.from_numpy(evaluator.answers(model, rows))
+    values = task.loss(f, y[rows]), task.error(f, y[rows]), task.weights(y), task.error_weights(y)
     return {
-        "losses": _sha256(task.loss(f, y).detach().numpy().tobytes()),
-        "errors": _sha256(b" ".join(others)),
+        "losses": _digest(task.loss(torch.from_numpy(outputs), y[: len(outputs)])),
+        "answers": _sha256(" ".join(map(_digest, values)).encode()),
     }
+
+
+def _digest(values: Tensor | None) -> str:
+    return "" if values is None else _sha256(values.detach().cpu().numpy().tobytes())
 
 
 def _sha256(data: bytes) -> str:

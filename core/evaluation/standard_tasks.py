@@ -101,7 +101,7 @@ class SequenceClassification(Classification):
 class Regression(Task):
     """Numbers: loss (1/k) Σ_i (f_i − y_i)², the mean over the k entries of a sample's target; no error.
 
-    Targets y [n] or [n, ...], outputs f of the same axes, but for those of length 1: [n, 1] goes with [n]. Outputs may
+    Targets y [n] or [n, ...], outputs f of the same axes, but for those of length 1: [n, 1] goes with [n]. Either may
     also be flat, [n, k]. Targets are taken as they are, not standardised.
     """
 
@@ -284,13 +284,15 @@ def _other_axes(outputs: tuple[int, ...], y: Tensor) -> str:
 
 def in_order(outputs: Tensor, y: Tensor) -> bool:
     """Check whether the entries of outputs [n, ...] and targets [n, ...] are the same ones in one order: their axes are
-    the same, but for those of length 1, or the outputs are flat, as those of the networks that are built here.
+    the same, but for those of length 1, or either are flat, as outputs of the networks that are built here.
 
     >>> [in_order(torch.zeros(5, *shape), torch.zeros(5, 4, 3)) for shape in ((4, 3), (1, 4, 3), (12,), (3, 4))]
     [True, True, True, False]
+    >>> in_order(torch.zeros(5, 1, 6, 6), torch.zeros(5, 36))  # of an autoencoder
+    True
     """
     own, theirs = ([length for length in one.shape[1:] if length != 1] for one in (outputs, y))
-    return own == theirs or own == [prod(theirs)]
+    return own == theirs or own == [prod(theirs)] or theirs == [prod(own)]
 
 
 def refuse_other_axes(outputs: Tensor, part: Samples) -> None:

@@ -16,12 +16,13 @@ from torch.nn.parameter import is_lazy
 from ..checkpoints import FedscopeError, Layout, Model
 from ..checkpoints.io.errors import list_few
 from .accelerators import is_out_of_memory, refuse_without_memory
+from .criteria import LabelCriterion
 from .image_axes import MOVED, has_channels_last
 from .layered_replica import replica_for
 from .model_replica import Replica
 from .module_copy import refuse_borrowed
 from .samples import Samples
-from .standard_tasks import is_own
+from .standard_tasks import Classification, is_own
 from .tasks import Task
 from .uint8_images import Inputs
 
@@ -203,6 +204,11 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
                 f"taken as tokens ({_reason(error)}); give measurements as floats, or a module that takes tokens, as "
                 "nn.Embedding does"
             ) from error
+        if x.is_floating_point() and _is_embedding(error, replica):
+            raise FedscopeError(
+                f"the module fails on {len(x)} of {part.label}, each of shape {shape} ({_reason(error)}): its "
+                f"embedding takes token ids, which are whole numbers [n, L]; give them so{_as_tokens(part.task)}"
+            ) from error
         axes = f" (convolutions take [c, h, w], of these images {MOVED})" if has_channels_last(shape) else ""
         raise FedscopeError(
             f"the module fails on {len(x)} of {part.label}, each of shape {shape} ({_reason(error)}); give data that "
@@ -221,6 +227,26 @@ def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
             f"forward returns {'the logits' if part.task.has_classes else 'that'} alone"
         )
     return output
+
+
+def _is_embedding(error: Exception, replica: Replica) -> bool:
+    """Check whether a module failed because its embedding was given floats."""
+    there = any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in replica.module.modules())
+    return there and "indices" in str(error)
+
+
+def _as_tokens(task: Task) -> str:
+    """Say what else keeps whole numbers tokens."""
+    if task.tokens:
+        return ""
+    if isinstance(task, LabelCriterion):  # which has no word for tokens
+        return (
+            ", and leave standardising out (--no-standardise, standardise=False; to train on them, give a function "
+            "for --data, which is taken as it is)"
+        )
+    if isinstance(task, Classification):
+        return ", and --task sequence-classification"
+    return ", and a task of tokens (tokens = True)"
 
 
 def _held(output: object) -> str:

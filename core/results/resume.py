@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _WHAT = "the store of an interrupted analysis"
 #: the key of what parts are made of, no part itself
 _MADE_OF = "made of"
+#: keys that questions of earlier versions lack
+LATER = ("answers", "task_means_behaviour")
 T = TypeVar("T")
 
 
@@ -68,6 +70,7 @@ class ResumeStore:
         self.path = None if path is None else Path(path)
         self._made_of = dict(made_of)
         self._aside = aside
+        self._question = fingerprint
         self._head = json.dumps(fingerprint, sort_keys=True)
         self._file: TextIO | None = None
         self.done: dict[str, Any] = {}
@@ -101,7 +104,7 @@ class ResumeStore:
             except (ValueError, TypeError, LookupError, RecursionError):
                 self._set_aside(content, f"line {i + 1} is not what was written")
                 break
-            if i == 0 and json.dumps(part, sort_keys=True) != self._head:
+            if i == 0 and not is_same_question(part, self._question):
                 warn_user(
                     f"{self.path} was left by an analysis with other settings, models or versions, so this one "
                     "starts again"
@@ -239,6 +242,19 @@ def stored_fingerprint(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError, RecursionError):
         return None
     return head if isinstance(head, dict) else None
+
+
+def is_same_question(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Check whether a store answers a question; one of an earlier version is compared by what was asked then.
+
+    >>> is_same_question({"grid": 51}, {"grid": 51, "answers": "3af1"})
+    True
+    >>> is_same_question({"grid": 51, "answers": "9c02"}, {"grid": 51, "answers": "3af1"})
+    False
+    """
+    later = [key for key in LATER if key not in stored]
+    then = {key: value for key, value in asked.items() if key not in later}
+    return json.dumps(stored, sort_keys=True) == json.dumps(then, sort_keys=True)
 
 
 class Serializable:

@@ -21,7 +21,7 @@ from ...evaluation.samples import Samples
 from ...evaluation.tied_parameters import tied_names
 from ...evaluation.trainable_parameters import frozen_count, trained_parameters, trains_nothing
 from ...evaluation.validation import fits_module
-from ...results.resume import ResumeStore
+from ...results.resume import LATER, ResumeStore
 from .derivatives import Derivatives
 from .hessian import require_curvlinops
 from .one_model import CurvatureContext, CurvaturePart, SharpnessSettings, measure_part, parts_of, read_measures
@@ -163,8 +163,8 @@ def sharpness_at(
             question["trained"] = sorted(moving)
         # by model, so that asking for more of them goes on with those that are done
         digests = question.pop("models")
-        asked = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16] if several else ""
         with store or ResumeStore(partial, question) as kept:
+            asked = _asked(question, kept) if several else ""
             for model, digest in zip(place.models, digests, strict=True):
                 label = f"{model.address} on {place.name}" if place.name else model.address
                 about = CurvatureContext(model.weights, asked_here, evaluator, derivatives, moved, meter.tick, label)
@@ -176,6 +176,24 @@ def sharpness_at(
                 losses[digest] = values["loss"]
                 curvatures.append(_curvature(model, values, place, size))
     return Sharpness(tuple(curvatures), attrs)
+
+
+def _asked(question: Mapping[str, Any], store: ResumeStore) -> str:
+    """Digest a place's question, as it was asked by an earlier version where the store has parts of that.
+
+    >>> store = ResumeStore(None, {})
+    >>> before, now = _asked({"batch": 8}, store), _asked({"batch": 8, "answers": "3af1"}, store)
+    >>> before == now
+    False
+    >>> store.add(f"{before}:0d4c:loss", [])
+    >>> before == _asked({"batch": 8, "answers": "3af1"}, store)
+    True
+    """
+    before = {key: value for key, value in question.items() if key not in LATER}
+    then, now = (
+        hashlib.sha256(json.dumps(one, sort_keys=True).encode()).hexdigest()[:16] for one in (before, question)
+    )
+    return then if any(key.startswith(f"{then}:") for key in store.done) else now
 
 
 def _moving(

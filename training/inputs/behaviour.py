@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...checkpoints import Layout
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.weights import tensors_of
@@ -82,31 +80,25 @@ def task_means(module: nn.Module, samples: Samples, weights: Weights) -> list[fl
     import torch
 
     from ...evaluation.layered_replica import replica_for
+    from ...evaluation.resumable import evenly
 
     task = samples.task
     try:
         replica = replica_for(module, samples.x[:1])
         replica.load(weights.parameters, weights.buffers)
         one = replica.logits(replica.prepare(samples.x[:1])).numel()
-        rows = _evenly(len(samples), min(LOOKED_AT, max(MEANS, KEPT * LOOKED_AT // max(1, one))))
+        rows = evenly(len(samples), min(LOOKED_AT, max(MEANS, KEPT * LOOKED_AT // max(1, one))))
         losses, errors = [], []
         for some in torch.split(rows, MEANS):  # few at a time, as outputs of a language model are large
             outputs, y = replica.logits(replica.prepare(samples.x[some])), samples.y[some]
             losses.append(task.loss(outputs, y))
             errors.append(task.error(outputs, y))
-        y = samples.y[_evenly(len(samples), WEIGHED)]
+        y = samples.y[evenly(len(samples), WEIGHED)]
         given = [_whole(losses), _whole(errors), task.weights(y), task.error_weights(y)]
         kinds = [values.detach().double().flatten() for values in given if values is not None]
         return [float(values[i::MEANS].mean()) for values in kinds for i in range(min(MEANS, len(values)))]
     except Exception:
         return None
-
-
-def _evenly(whole: int, count: int) -> Tensor:
-    """Numbers of evenly chosen samples."""
-    import torch
-
-    return torch.from_numpy(np.unique(np.linspace(0, whole - 1, min(count, whole)).astype(np.int64)))
 
 
 def _whole(parts: list[Any]) -> Tensor | None:

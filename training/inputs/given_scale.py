@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...evaluation.criteria import EntryCriterion, LabelCriterion
+from ...evaluation.standard_tasks import Regression, Sequences
 from ...evaluation.tasks import Task
 from ...evaluation.uint8_images import Uint8Images
 from ..build import load_data
@@ -39,6 +41,8 @@ def data_in_scale(data: Any, task: Task, standardise: bool | None) -> Dataset:
         return load(data.partition(":")[2], task, standardise)
     else:
         dataset = load_data(data, task)
+    if standardise:
+        _refuse_tokens(dataset, task)
     if standardise is None or bool(dataset.means) == standardise or _is_tokens(dataset):
         return dataset
     return standardised_as_given(dataset) if standardise else as_given(dataset)
@@ -55,6 +59,8 @@ def arrays_in_scale(
     dataset = as_they_are(name, "", arrays, inputs=True, task=task)
     if one:
         dataset = replace(dataset, x_train=dataset.x_test, y_train=dataset.y_test)
+    if standardise:
+        _refuse_tokens(dataset, task)
     if not standardise or _is_tokens(dataset):
         return dataset
     return standardised_as_given(dataset, whole=arrays["x_test"].dtype.kind in "iu")
@@ -102,6 +108,22 @@ def standardised_as_given(dataset: Dataset, *, whole: bool = False) -> Dataset:
     x_test = x_train if same else (np.asarray(dataset.x_test) - scale[0]) / scale[1]
     said: dict[str, Any] = {"means": tuple(means.ravel().tolist()), "deviations": tuple(deviations.ravel().tolist())}
     return replace(dataset, x_train=x_train, x_test=x_test, **said)
+
+
+def _refuse_tokens(dataset: Dataset, task: Task) -> None:
+    """Refuse to standardise whole numbers that are tokens only because the task, which is not of tokens, says nothing
+    else: they may be measurements.
+
+    Raises:
+        FedscopeError: such numbers.
+    """
+    unsaid = isinstance(task, LabelCriterion | EntryCriterion | Regression) and not isinstance(dataset.task, Sequences)
+    if unsaid and _is_tokens(dataset):
+        raise FedscopeError(
+            f"{dataset.name}: x_test has type {dataset.x_test.dtype}, which is taken as tokens and cannot be "
+            "standardised; give measurements as floats, or leave standardising out (--no-standardise, "
+            "standardise=False) where they are token ids"
+        )
 
 
 def _is_tokens(dataset: Dataset) -> bool:

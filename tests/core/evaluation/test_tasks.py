@@ -623,8 +623,40 @@ def test_points_are_not_gone_on_with_by_a_task_whose_error_or_weights_have_chang
     assert asked() == before
     for name, value in (("share", 0.4), ("power", 1.0)):
         setattr(task, name, value)
-        assert {key for key, said in asked().items() if said != before[key]} == {"errors"}
+        assert {key for key, said in asked().items() if said != before[key]} == {"answers"}
         delattr(task, name)
+
+
+def test_points_are_not_gone_on_with_where_a_loss_has_changed_for_the_last_samples_alone() -> None:
+    """As of the last class of sorted labels."""
+
+    class Edited(Task):
+        share = 1.0
+
+        def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+            return (outputs - y).abs().mean(dim=1) * torch.where(y[:, 0] >= late, self.share, 1.0)
+
+    task, module, samples = Edited(), nn.Linear(3, 2).double(), numbers()
+    samples = replace(samples, y=samples.y[samples.y[:, 0].argsort()], task=task)
+    late = samples.y[-2, 0]
+    before = fingerprint("line", module, Evaluator(module, samples), [model_of(module, 0).weights])
+    task.share = 0.5
+    after = fingerprint("line", module, Evaluator(module, samples), [model_of(module, 0).weights])
+    assert {key for key, said in after.items() if said != before[key]} == {"answers"}
+
+
+@pytest.mark.parametrize("task", [Regression(), task_of_criterion(nn.BCEWithLogitsLoss())])
+def test_flat_targets_go_with_outputs_that_have_axes(task: Task) -> None:
+    """As an autoencoder's."""
+    nets = [nn.Sequential(nn.Unflatten(1, (1, 3, 4)), nn.Conv2d(1, 1, 3, padding=1)) for _ in range(2)]
+    draw = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 12, generator=draw), torch.rand(6, 12, generator=draw)
+    made = [
+        fedscope.line(nets, data=(x, targets), task=task, points=3).loss
+        for targets in (y, y.reshape(6, 1, 3, 4), y.reshape(6, 1, 12))
+    ]
+    np.testing.assert_array_equal(made[0], made[1])
+    np.testing.assert_array_equal(made[0], made[2])
 
 
 @pytest.mark.parametrize("task", [Regression(), task_of_criterion(nn.BCEWithLogitsLoss())])

@@ -238,3 +238,24 @@ def test_a_sum_of_products_that_is_none_is_made_again(tmp_path: Path, value: Any
     kept = ResumeStore(tmp_path / "q", QUESTION).take("gram", lambda value: _kept_products(value, 2, ["a"]))
     assert kept is not None
     assert (kept[0].tolist(), kept[1]) == (np.eye(2).tolist(), ["a"])
+
+
+def test_a_store_of_an_earlier_version_goes_on_without_what_is_asked_since(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    path = tmp_path / "line.partial"
+    before = {"grid": 51, "losses": "aa"}
+    with ResumeStore(path, before) as store:
+        store.add("7", [0.5])
+    for _ in range(2):
+        with ResumeStore(path, {**before, "answers": "bb", "task_means_behaviour": [1.0]}) as store:
+            store.add("8", [0.25])
+        assert ResumeStore(path, {**before, "answers": "bb"}).done == {"7": [0.5], "8": [0.25]}
+    assert not recwarn.list
+    with pytest.warns(FedscopeWarning, match="starts again"):
+        assert not ResumeStore(path, {**before, "losses": "cc", "answers": "bb"}).done
+    other = tmp_path / "plane.partial"
+    with ResumeStore(other, {**before, "answers": "bb"}) as store:
+        store.add("7", [0.5])
+    with pytest.warns(FedscopeWarning, match="starts again"):
+        assert not ResumeStore(other, {**before, "answers": "cc"}).done

@@ -12,9 +12,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.loss import _Loss
 
 import fedscope
-from fedscope.checkpoints import Run
+from fedscope.checkpoints import FedscopeError, Run
 from fedscope.training import Config, train
 from fedscope.training.build import build_module
 from fedscope.training.data.target_numbers import are_numbers
@@ -52,6 +53,62 @@ def brier(outputs: Tensor, y: Tensor) -> Tensor:
     return (outputs.softmax(dim=1) - functional.one_hot(y, 7)).square().sum(dim=1)
 
 
+def one_hot_of_more(outputs: Tensor, y: Tensor) -> Tensor:
+    """Of classes of which the last have no label."""
+    return -(functional.one_hot(y, 10) * outputs.log_softmax(dim=1)).sum(dim=1)
+
+
+def hinge_of_more(outputs: Tensor, y: Tensor) -> Tensor:
+    return (1 - (2 * functional.one_hot(y, 10) - 1) * outputs).clamp(min=0).sum(dim=1)
+
+
+def prototypes(outputs: Tensor, y: Tensor) -> Tensor:
+    return (outputs - torch.linspace(0, 1, 7 * 16).reshape(7, 16)[y]).square().sum(dim=1)
+
+
+def of_column(outputs: Tensor, y: Tensor) -> Tensor:
+    return -(functional.one_hot(y[:, 0], 7) * outputs.log_softmax(dim=1)).sum(dim=1)
+
+
+def first_of_column(outputs: Tensor, y: Tensor) -> Tensor:
+    return (outputs[:, 0] - y[:, 0]).abs()
+
+
+def squeezed(outputs: Tensor, y: Tensor) -> Tensor:
+    """Which takes outputs [n, n] as well, spread along the targets."""
+    return (outputs.squeeze(1) - y).square().reshape(len(y), -1).mean(dim=1)
+
+
+def gaussian(outputs: Tensor, y: Tensor) -> Tensor:
+    return (outputs[:, 0] - y).square() / (2 * outputs[:, 1].exp()) + outputs[:, 1] / 2
+
+
+class Derived(_Loss):
+    def reduced(self, losses: Tensor) -> Tensor:
+        return losses if self.reduction == "none" else losses.mean()
+
+
+class Focal(Derived):
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        log = outputs.log_softmax(1).gather(1, y[:, None])[:, 0]
+        return self.reduced(-((1 - log.exp()) ** 2) * log)
+
+
+class OneHot(Derived):
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return self.reduced(-(functional.one_hot(y.long().view(-1), 7) * outputs.log_softmax(1)).sum(1))
+
+
+class OneForEach(Derived):
+    def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+        there = (y.view(-1, 1) == torch.arange(outputs.shape[1])).float()
+        return self.reduced(functional.binary_cross_entropy_with_logits(outputs, there, reduction="none"))
+
+
+class Truth(nn.BCEWithLogitsLoss):
+    """Torch's, by another name."""
+
+
 def positions(outputs: Tensor, y: Tensor) -> Tensor:
     return functional.cross_entropy(outputs.transpose(1, 2), y, reduction="none").mean(dim=1)
 
@@ -77,6 +134,21 @@ def positions(outputs: Tensor, y: Tensor) -> Tensor:
         (brier, LABELS, False),
         (positions, PIECES, False),
         (first, AGES.astype(np.float32), True),
+        (Focal(), LABELS, False),
+        (OneHot(), LABELS, False),
+        (OneForEach(), LABELS, False),
+        (OneForEach(), TRUTH, False),
+        (Truth(), TRUTH, True),
+        (Truth(), SEVERAL, True),
+        (of_column, LABELS[:, None], False),
+        (first_of_column, AGES[:, None], True),
+        (spread, LABELS, True),
+        (one_hot_of_more, LABELS, False),
+        (hinge_of_more, LABELS, False),
+        (prototypes, LABELS, False),
+        (squeezed, AGES, True),
+        (squeezed, np.arange(60) % 8, True),
+        (gaussian, AGES, False),
     ],
 )
 def test_whole_numbers_are_numbers_or_classes(task: Any, y: np.ndarray, numbers: bool) -> None:
@@ -95,6 +167,7 @@ def test_declared_classes_are_classes() -> None:
         (nn.BCEWithLogitsLoss(), np.tile(SEVERAL, (2, 1)), 5),
         (first, AGES, 1),
         (entropy, AGES % 3, 3),
+        (Focal(), AGES % 5, 5),
     ],
 )
 def test_a_trained_network_has_an_output_for_each(
@@ -112,6 +185,20 @@ def test_a_trained_network_has_an_output_for_each(
     run = Run.open(tmp_path / "run")
     assert run.layout.entries[-1].shape == (outputs,)
     assert np.isfinite(run.metrics()["test_loss"]).all()
+
+
+def test_a_loss_that_fits_no_number_of_outputs_is_refused(tmp_path: Path) -> None:
+    """It would be spread against one output, and train a network of nothing."""
+    x = np.random.default_rng(1).normal(size=(120, 4)).astype(np.float32)
+    y = AGES % 7
+    np.savez(tmp_path / "d.npz", x_train=x[:80], y_train=y[:80], x_test=x[80:], y_test=y[80:])
+    tables: dict[str, dict[str, Any]] = {
+        "data": {"name": f"npz:{tmp_path}/d.npz", "clients": 2, "partition": "iid"},
+        "model": {"hidden": [3]},
+    }
+    tables["run"] = {"rounds": 1, "participation": 1.0}
+    with pytest.raises(FedscopeError, match=r"hinge_of_more fails on outputs of shape \[2, 7\]"):
+        train(Config.read(tables), tmp_path / "run", task=hinge_of_more)
 
 
 def test_a_stored_network_with_an_output_for_each_class_of_numbers_is_measured(tmp_path: Path) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+import fedscope
 from fedscope.checkpoints import FedscopeError
 from fedscope.evaluation.standard_tasks import CLASSIFICATION
 from fedscope.evaluation.uint8_images import Uint8Images
 from fedscope.training.data.custom import taken_data
 from fedscope.training.data.standardize import standardize
-from fedscope.training.inputs.given_scale import as_given, data_in_scale, standardised_as_given
+from fedscope.training.inputs.given_scale import arrays_in_scale, as_given, data_in_scale, standardised_as_given
+from fedscope.training.tasks import given_task
 
 
 def arrays(x: np.ndarray) -> dict[str, np.ndarray]:
@@ -76,3 +82,49 @@ def test_whole_numbers_that_are_no_pixels_have_no_scale() -> None:
         standardize("data", "", arrays(np.arange(36).reshape(9, 4)), scale=False)
     with pytest.raises(FedscopeError, match="has no training samples to standardise by"):
         data_in_scale((np.ones((2, 3), np.float32), [0, 1]), CLASSIFICATION, True)
+
+
+@pytest.mark.parametrize(
+    "task", ["torch.nn:CrossEntropyLoss(weight=[1.0, 2.0])", "torch.nn:CrossEntropyLoss", "regression"]
+)
+def test_whole_numbers_that_count_as_tokens_are_not_standardised_without_a_word(task: str) -> None:
+    own, known = arrays(np.arange(36).reshape(9, 4)), given_task(task)
+    sentence = (
+        "arrays: x_test has type int64, which is taken as tokens and cannot be standardised; give measurements as "
+        "floats, or leave standardising out (--no-standardise, standardise=False) where they are token ids"
+    )
+    for made in (lambda: data_in_scale(own, known, True), lambda: arrays_in_scale("arrays", own, known, True)):
+        with pytest.raises(FedscopeError) as refused:
+            made()
+        assert str(refused.value) == sentence
+    assert data_in_scale(own, known, False).x_test.dtype == np.int64
+    floats = {**own, **{name: own[name].astype(np.float32) for name in ("x_train", "x_test")}}
+    assert data_in_scale(floats, known, True).means
+    tokens = given_task("sequence-classification")
+    assert data_in_scale(own, tokens, True).x_test.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("task", "remedy", "more"),
+    [
+        ("classification", "task='sequence-classification'", {"task": "sequence-classification"}),
+        (
+            "torch.nn:CrossEntropyLoss(weight=[1.0, 2.0])",
+            "leave standardising out (standardise=False; to train on them, give a function for data=, which is taken "
+            "as it is)",
+            {"standardise": False},
+        ),
+    ],
+)
+def test_tokens_that_were_standardised_are_told_how_to_stay_tokens(
+    task: str, remedy: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "d.npz", **arrays(np.arange(36).reshape(9, 4)))
+    nets = [nn.Sequential(nn.EmbeddingBag(36, 4), nn.Linear(4, 2)) for _ in range(2)]
+    asked: dict[str, Any] = {"data": f"npz:{tmp_path}/d.npz", "points": 3, "task": task}
+    with pytest.raises(FedscopeError) as refused:
+        fedscope.line(nets, **asked)
+    sentence = str(refused.value)
+    assert "): its embedding takes token ids, which are whole numbers [n, L]; give them so, and " in sentence
+    assert sentence.endswith(remedy)
+    assert np.isfinite(fedscope.line(nets, **{**asked, **more}).loss).all()
