@@ -106,8 +106,8 @@ class Federation:
         """Put a federation together, its data moved to the engine's device once; replays are not ``measured``.
 
         Args:
-            resumed: whether the settings are those of a run that goes on, which can be chosen no more: what they leave
-                without effect was told when it was begun.
+            resumed: whether the settings are those of a run that goes on, which can be chosen no more: what is to be
+                said of them was said when it was begun.
 
         Raises:
             FedscopeError: a method that needs to know the model's head, and a model in which none is known; an
@@ -115,11 +115,10 @@ class Federation:
         """
         facts = model_info(config, engine.module, data.classes, data.task)
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
-        if measured:
+        if measured and not resumed:
             warn_of_rate(config.client)
             said = (without_effect(chosen) for chosen in (config.client, config.server, config.average))
-            doubts = () if resumed else (*config.server.doubts(config), *config.average.doubts(config))
-            for sentence in (*chain(*said), *doubts):
+            for sentence in (*chain(*said), *config.server.doubts(config), *config.average.doubts(config)):
                 warn_user(sentence)
         train = data.samples("train")
         # a cluster's workers take what they need to devices of their own

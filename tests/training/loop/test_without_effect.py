@@ -131,6 +131,7 @@ def test_doubts_are_told_where_a_run_is_trained_and_reaggregated(tmp_path: Path)
         for name, tables in (
             ("one", {"server": {"method": "checkpoints"}}),
             ("two", {"average": {"method": "ima", "explore": "stage"}}),
+            ("three", {"average": {"method": "ima", "explore_high": 0.5}}),
         ):
             with pytest.warns(FedscopeWarning):
                 train({**small, **tables}, tmp_path / name, until=1)
