@@ -5,7 +5,7 @@ fedscope's own methods are not looked at, so that nothing is spent on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,6 @@ from .import_string import describe_type
 _ROOT = __name__.partition(".")[0]
 #: kinds of numbers that a round's file holds
 _KINDS = "biuf"
-#: what Python's numbers are written as
-_PLAIN = (np.dtype(np.bool_), np.dtype(np.int64), np.dtype(np.float64))
 
 
 class ReturnedError(FedscopeError):
@@ -146,8 +144,8 @@ def _refuse_kept_model(place: str, name: str, model: Weights, layout: Layout, wh
     keep = "keep one of the run's layout, or its parameters as an array"
     if model.layout != layout:
         raise ReturnedError(
-            f"{place} returned {what} {name!r} as a model of another layout{at} ({model.layout.size:,} parameters, not "
-            f"{layout.size:,}, or other names); {keep}",
+            f"{place} returned {what} {name!r} as a model of another layout{at} "
+            f"({layout_difference(model.layout, layout)}); {keep}",
             "state",
         )
     if np.shape(model.parameters) != (layout.size,):
@@ -159,35 +157,21 @@ def _refuse_kept_model(place: str, name: str, model: Weights, layout: Layout, wh
     refuse_buffers(f"{place} returned {what} {name!r}", model, at.strip() or "as a model", "the model that it is of")
 
 
-def as_resumed(method: object, state: Mapping[str, Any], begin: Callable[[], Mapping[str, Any]] = dict) -> Any:
-    """Return a state of somebody's own method as a resume has it, so that the loop goes on with the same: by name, and
-    single numbers as Python's or as NumPy's arrays []. A file tells the two from each other no more, and 0.5 leaves
-    float32 arrays what they are, where ``np.array(0.5)`` makes them float64.
-
-    What the first state has as Python's stays so, and as NumPy's, too. Of others, those that Python's numbers are
-    written as are Python's.
-
-    Args:
-        begin: makes the method's first state; only asked where there are single numbers.
-
-    >>> own = type("Own", (), {"__module__": "mine"})()
-    >>> found = {"t": np.array(3), "beta": np.float64(0.5), "s": np.float32(2)}
-    >>> as_resumed(own, found, lambda: {"t": np.int64(0)})
-    {'beta': 0.5, 's': array(2., dtype=float32), 't': array(3)}
-    """
-    if not is_own(method):
-        return state
-    numbers = [name for name, value in state.items() if not isinstance(value, Weights | Mapping) and not np.ndim(value)]
-    begun = begin() if numbers else {}
-    found = {name: state[name] for name in sorted(state)}  # as a file has them
-    for name in numbers:
-        value = np.asarray(state[name])
-        if name in begun:
-            plain = isinstance(begun[name], bool | int | float) and not isinstance(begun[name], np.generic)
-        else:
-            plain = value.dtype in _PLAIN
-        found[name] = value.item() if plain else value
-    return found
+def layout_difference(own: Layout, layout: Layout) -> str:
+    """Say what differs between the layout of a model and that of the run's."""
+    if own.names != layout.names:
+        if own.size != layout.size:
+            return f"{own.size:,} parameters, not {layout.size:,}"
+        lost = [name for name in layout.names if name not in own.by_name]
+        return f"without {list_few(lost, 2)}" if lost else "other names, or another order of them"
+    for one, other in zip(own.entries, layout.entries, strict=True):
+        if one.shape != other.shape:
+            return f"{one.name} has shape {list(one.shape)}, not {list(other.shape)}"
+        if one.dtype != other.dtype:
+            return f"{one.name} is {one.dtype}, not {other.dtype}"
+        if one.kind != other.kind:
+            return f"{one.name} is a {one.kind}, not a {other.kind}"
+    return "another one"
 
 
 def changed(place: str, what: str, before: Mapping[str, Any], after: Mapping[str, Any], round: int) -> str:

@@ -31,11 +31,10 @@ def code_words(info: Mapping[str, Any], config: Mapping[str, Any] | None = None)
     tables = [table for table in (config or {}).values() if isinstance(table, Mapping)]
     named = None if config is None else {str(value) for table in tables for value in table.values()}
     words: list[str] = []
-    for entry in info.get("code") or ():
-        kind, name = entry.get("kind"), str(entry.get("name"))
+    for kind, name in _codes(info):
         if named is not None and name not in named:
             continue
-        if ":" in name and not name.startswith(UNNAMED) and f"{kind}={name}" not in words:
+        if _is_import(name) and f"{kind}={name}" not in words:
             words += ("--code", f"{kind}={name}")
     return (*words, *_task_words(config or {}))
 
@@ -55,15 +54,30 @@ def code_words_at(path: Path, *, branch: bool = False) -> tuple[str, ...]:
         return ()
 
 
+def _codes(info: Any) -> list[tuple[str, str]]:
+    """Return kind and name of all code that a ``run.json`` names, which may hold anything: it is also read for what is
+    wrong with another file."""
+    listed = info.get("code") if isinstance(info, Mapping) else None
+    entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list | tuple) else []
+    found = [(entry.get("kind"), entry.get("name")) for entry in entries]
+    return [(a, b) for a, b in found if isinstance(a, str) and isinstance(b, str) and a.isidentifier()]
+
+
+def _is_import(name: object) -> bool:
+    """Check whether it is the name of something in a module, and nothing else."""
+    return isinstance(name, str) and ":" in name and name.isprintable() and not name.startswith(UNNAMED)
+
+
 def is_recorded_at(path: Path) -> bool:
     """Whether the run in a folder is one that another program trained; False where no run can be read there."""
     try:
-        return "source" in read_json(path / "run.json", "a run's run.json", "")
+        info = read_json(path / "run.json", "a run's run.json", "")
+        return isinstance(info, Mapping) and "source" in info
     except (FedscopeError, OSError):
         return False
 
 
 def _task_words(config: Mapping[str, Any]) -> tuple[str, ...]:
     model = config.get("model")
-    task = str(model.get("task", "")) if isinstance(model, Mapping) else ""
-    return ("--task", task) if ":" in task and not task.startswith(UNNAMED) else ()
+    task = model.get("task") if isinstance(model, Mapping) else None
+    return ("--task", task) if isinstance(task, str) and _is_import(task) else ()

@@ -14,7 +14,7 @@ from ..io.hdf5 import attribute
 from ..io.hdf5_validation import ValidatedDataset
 from ..models.weights import BFLOAT16, Layout, TensorEntry, Weights, from_bfloat16
 from .reader import RoundFile
-from .writer import CLIENTS, SAMPLED, STARTS, decode, is_encoded
+from .writer import CLIENTS, NUMBER, PYTHON, SAMPLED, SCALAR, STARTS, decode, is_encoded
 
 
 def read_models(file: RoundFile, group: str, places: Sequence[int] | None) -> Weights:
@@ -63,13 +63,13 @@ def read_layer(file: RoundFile, which: str, layer: str) -> Iterator[np.ndarray]:
 
 
 def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
-    """Read arrays (vectors are [P]), models, or mappings of them, by name; {} where there is no state."""
+    """Read arrays (vectors are [P]), numbers, models, or mappings of them, by name; {} where there is no state."""
     layout, state = file.layout, {}
     for name in file.names(group):
         path = f"{group}/{name}"
-        kind = _kind(file, path)
+        kind = _said(file, path, "kind", "of what kind it is")
         if not file.validated.is_group(path):
-            state[name] = file.array(path)
+            state[name] = _as_kept(file, path, file.array(path))
         elif kind == "model":
             entries = {e.name: file.array(f"{path}/{e.name}", "biuf", e.shape)[None] for e in layout.entries}
             state[name] = _as_stored(layout, entries).row(0)
@@ -84,7 +84,7 @@ def read_state(file: RoundFile, group: str = "state") -> dict[str, Any]:
 def read_client_state(file: RoundFile, name: str, places: Sequence[int]) -> Weights | np.ndarray:
     """Read some clients' models or vectors [C, P], or arrays [C, ...], by the places of their rows."""
     path = f"client_state/{name}"
-    kind = _kind(file, path)
+    kind = _said(file, path, "kind", "of what kind it is")
     if not file.validated.is_group(path):
         return file.rows(path, places)
     if kind == "vector":
@@ -164,14 +164,33 @@ def _row(file: RoundFile, stored: ValidatedDataset, code: ValueEncoding | None, 
     out[...] = code.values(coded)
 
 
-def _kind(file: RoundFile, path: str) -> str:
-    """Read a group's kind: ``model``, ``vector``, or "" where it holds others."""
+def _as_kept(file: RoundFile, path: str, value: np.ndarray) -> Any:
+    """Return a single number as the method had it: Python's or a scalar of NumPy's where the file says so, else the
+    array [] that it is. Earlier files say nothing of it.
+
+    Raises:
+        FedscopeError: it says what is not known.
+    """
+    number = "" if value.ndim else _said(file, path, NUMBER, "what number it is")
+    if number not in ("", PYTHON, SCALAR):
+        raise FedscopeError(
+            f"{file.path}: {path} is a number of the kind {number!r:.40}, which this fedscope does not know; upgrade "
+            "it: pip install --upgrade fedscope"
+        )
+    if number == PYTHON:
+        return value.item()
+    return value[()] if number == SCALAR else value
+
+
+def _said(file: RoundFile, path: str, name: str, what: str) -> str:
+    """Read what an attribute says of a part of a state, "" where it has none: of a group ``model``, ``vector``, or ""
+    where it holds others."""
     if not file.validated.has(path):
         raise file.validated.damaged(f"it lacks {path}")
-    kind = ""
-    if h5py.h5a.exists(file.file.id, b"kind", obj_name=path.encode()):
-        kind = str(attribute(file.file[path], "kind"))
-        file.verify_attribute(f"{path}@kind", kind)
-    elif file.has_table and f"{path}@kind" in file.table.places:
-        raise file.validated.damaged(f"{path} does not say any more of what kind it is")
-    return kind
+    said = ""
+    if h5py.h5a.exists(file.file.id, name.encode(), obj_name=path.encode()):
+        said = str(attribute(file.file[path], name))
+        file.verify_attribute(f"{path}@{name}", said)
+    elif file.has_table and f"{path}@{name}" in file.table.places:
+        raise file.validated.damaged(f"{path} does not say any more {what}")
+    return said

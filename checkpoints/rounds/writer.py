@@ -27,6 +27,10 @@ CLIENTS, SAMPLED, SAMPLED_IDS = "clients", "sampled_clients", "sampled_client_id
 STARTS, SAMPLED_STARTS, MIXING, STALENESS = "starts", "sampled_starts", "mixing", "client_staleness"
 _COLUMNS = {"client_ids": "i8", "client_samples": "i8", "client_steps": "i8", "client_loss": "f8", "weights": "f8"}
 
+#: the attribute of a single number's dataset, and what it says of one of Python's or one of NumPy's scalars; an array
+#: [] has none
+NUMBER, PYTHON, SCALAR = "number", "python", "scalar"
+
 #: arrays, models, or mappings of them
 State = Mapping[str, Any]
 
@@ -187,7 +191,10 @@ def _write_clients(
 
 
 def write_state(parent: Any, state: State, layout: Layout | None, sums: ChecksumWriter) -> None:
-    """Write a state into a group: a vector [P] and a model parameter by parameter, as models lie, all else as it is."""
+    """Write a state into a group: a vector [P] and a model parameter by parameter, as models lie, all else as it is.
+
+    With a single number goes what it was: 0.5 leaves float32 arrays what they are, and ``np.array(0.5)`` does not.
+    """
     for name, value in state.items():
         if isinstance(value, Mapping):
             write_state(parent.require_group(name), value, layout, sums)
@@ -200,7 +207,18 @@ def write_state(parent: Any, state: State, layout: Layout | None, sums: Checksum
             for key, array in layout.views(np.asarray(value)).items():
                 sums.add(group.create_dataset(key, data=array), array)
         else:
-            sums.add(parent.create_dataset(name, data=np.asarray(value)), value)
+            dataset = parent.create_dataset(name, data=np.asarray(value))
+            sums.add(dataset, value)
+            if number := _number(value):
+                dataset.attrs[NUMBER] = number
+                sums.add_attribute(dataset, NUMBER, number)
+
+
+def _number(value: Any) -> str:
+    """Return what a single number is, "" of an array."""
+    if isinstance(value, np.generic):  # before Python's: np.float64 is a float, too
+        return SCALAR
+    return PYTHON if isinstance(value, bool | int | float) else ""
 
 
 def write_client_states(

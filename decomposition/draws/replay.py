@@ -20,7 +20,6 @@ from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, going_on, last_participations, sends_unsaid
 from ...training.own_calls import ask
-from ...training.returned_arrays import as_resumed
 from ...training.settings.missing_code import is_given
 from ...training.user_code.kept_source import refuse_other_source
 from .. import CohortDraws
@@ -111,8 +110,9 @@ class Replayer:
         first = ask(config.client, config.client.begin, start, federation.facts)
         # What is sent in a method's first round is not in the round before.
         begins = t == method_start(self.run, "client", t) + 1
-        sent = as_resumed(config.client, first, lambda: first) if begins else memory.kept(t - 1).sent
-        if (first and not sent) or not (begins or sent or memory.tells_state(t - 1) or not sends_unsaid(config.client)):
+        sent = first if begins else memory.kept(t - 1).sent
+        said = begins or bool(sent) or memory.tells_state(t - 1) or not sends_unsaid(config.client)
+        if (first and not sent) or not (said or memory.left_nothing("client", t - 1)):
             raise FedscopeError(
                 f"{self.run.path}@{t}: what was sent with the model in round {t} is not recorded, because "
                 f"record.globals leaves round {t - 1} out; train with record.globals = 'all' to replay it"

@@ -96,7 +96,8 @@ def begun_state(run: Run, number: int, config: Config, start: Weights, from_stat
         )
     if number == method_start(run, "server", number) + 1:
         return fresh, "fresh"
-    kept = RunMemory(run).kept(number - 1).server
+    memory = RunMemory(run)
+    kept = memory.kept(number - 1).server
     if number - 1 in run.lacking:
         raise FedscopeError(
             f"--from-state: {run.path} {lacking_words(run)}, so what {name} kept after round {number - 1} is gone; "
@@ -108,7 +109,8 @@ def begun_state(run: Run, number: int, config: Config, start: Weights, from_stat
             f"recorded, because record.globals leaves that round out; leave --from-state out, and {name} starts with "
             "an empty state"
         )
-    if not kept and not RunMemory(run).tells_state(number - 1):  # its first state says nothing of what it keeps
+    # its first state says nothing of what it keeps
+    if not kept and not memory.tells_state(number - 1) and not memory.left_nothing("server", number - 1):
         raise FedscopeError(
             f"--from-state: what {name} kept after round {number - 1} of {run.path} was not recorded, because "
             f"record.globals leaves that round out; leave --from-state out, and {name} starts with an empty state"

@@ -28,9 +28,9 @@ GREATEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32)
 COMPARED, VALUES_COMPARED, FEWEST = 200, 2000, 10
 #: times as much as which one split varies beside the other only if it is of another scale
 OTHER_SCALE = 20.0
-#: a mean or a deviation of all values above the one, or a deviation below the other, is far from 0 and 1: pixels from 0
-#: to 1 and rows that are mostly 0 are not, pixels from 0 to 16 or 255 are
-GREAT_SCALE, SMALL_SCALE = 4.0, 0.01
+#: a mean or a deviation of all values above it is far from 0 and 1: pixels from 0 to 16 or 255. A small deviation says
+#: nothing: rows that are mostly 0, as those of words, train well as they are
+GREAT_SCALE = 4.0
 
 
 def check_split(name: str, split: str, x: np.ndarray, y: np.ndarray, task: Task) -> np.ndarray:
@@ -199,7 +199,7 @@ def say_scales(name: str, x_train: Any, x_test: Any) -> None:
 
 
 def say_own_scale(name: str, x_train: np.ndarray) -> None:
-    """Warn of samples that are trained on as they are, and whose scale is far from that of standardised ones.
+    """Warn of samples that are trained on as they are, and whose scale is far above that of standardised ones.
 
     All values are read, in blocks: of a few samples the deviation says little where most values are 0.
 
@@ -212,7 +212,7 @@ def say_own_scale(name: str, x_train: np.ndarray) -> None:
         squares += float(np.square(part, dtype=np.float64).sum())
     mean = total / x_train.size
     deviation = sqrt(max(0.0, squares / x_train.size - mean**2))
-    if max(abs(mean), deviation) > GREAT_SCALE or 0 < deviation < SMALL_SCALE:
+    if max(abs(mean), deviation) > GREAT_SCALE:
         warn_user(
             f"{name}: the training samples have mean {mean:.3g} and deviation {deviation:.3g}, and are taken as they "
             "are; unless your model scales them itself, give both splits less the training samples' mean and divided "

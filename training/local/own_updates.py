@@ -10,7 +10,16 @@ import numpy as np
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...checkpoints.io.errors import list_few
 from ..import_string import describe_type
-from ..returned_arrays import ReturnedError, difference, forms, is_own, refuse_buffers, refuse_unwritable, refuse_vector
+from ..returned_arrays import (
+    ReturnedError,
+    difference,
+    forms,
+    is_own,
+    layout_difference,
+    refuse_buffers,
+    refuse_unwritable,
+    refuse_vector,
+)
 from ..settings.registry import method_name
 from .local_training import LocalTask, LocalUpdate
 from .optimisers import PREFIX
@@ -97,7 +106,7 @@ def _refuse_model(place: str, weights: Any, layout: Layout, where: str, given: s
     if weights.layout != layout:
         raise ReturnedError(
             f"{place} returned a model of another layout than the one that was sent ({where}: "
-            f"{weights.layout.size:,} parameters, not {layout.size:,}, or other names); return task.start's"
+            f"{layout_difference(weights.layout, layout)}); return task.start's"
         )
     refuse_buffers(f"{place} returned weights", weights, f"({where})", "task.start.buffers, or the client's own")
 

@@ -30,7 +30,7 @@ from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, S
 from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
 from ..own_calls import ask
 from ..profile import time_span
-from ..returned_arrays import as_resumed, is_own
+from ..returned_arrays import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from ..settings.settings import without_effect
@@ -94,9 +94,20 @@ class Federation:
 
     @classmethod
     def assemble(
-        cls, config: Config, data: Dataset, partition: Partition, engine: Engine, *, measured: bool = True
+        cls,
+        config: Config,
+        data: Dataset,
+        partition: Partition,
+        engine: Engine,
+        *,
+        measured: bool = True,
+        resumed: bool = False,
     ) -> Federation:
         """Put a federation together, its data moved to the engine's device once; replays are not ``measured``.
+
+        Args:
+            resumed: whether the settings are those of a run that goes on, which can be chosen no more: what is to be
+                said of them was said when it was begun.
 
         Raises:
             FedscopeError: a method that needs to know the model's head, and a model in which none is known; an
@@ -104,7 +115,7 @@ class Federation:
         """
         facts = model_info(config, engine.module, data.classes, data.task)
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
-        if measured:
+        if measured and not resumed:
             warn_of_rate(config.client)
             said = (without_effect(chosen) for chosen in (config.client, config.server, config.average))
             for sentence in (*chain(*said), *config.server.doubts(config), *config.average.doubts(config)):
@@ -226,7 +237,6 @@ class Federation:
             shared = ask(config.client, config.client.share, sent, exchange)
             if is_own(config.client):
                 refuse_shared(config.client, sent, shared, t)
-            shared = self._as_sent(shared, position)
             start = next_start(config, t, global_, averaged, served.state)
         made = _Aggregated(tasks, sent, trained, cohort, global_, averaged, served)
         metrics, everybody = self._measure(made, position, memory)
@@ -267,13 +277,7 @@ class Federation:
         sent = ask(client, client.begin, position.start, self.facts)
         if is_own(client):
             refuse_begun(client, sent)
-        return self._as_sent(sent, position)
-
-    def _as_sent(self, sent: State, position: Position) -> State:
-        """Return what is sent with the model as a resume reads it."""
-        client = self.config.client
-        found: State = as_resumed(client, sent, lambda: ask(client, client.begin, position.start, self.facts))
-        return found
+        return sent
 
     def _cohort(self, round: int, ids: np.ndarray, p: np.ndarray, trained: Trained) -> Cohort:
         """A round's clients as the server sees them."""
@@ -342,7 +346,6 @@ class Federation:
             server = ask(config.server, config.server.init, position.start.parameters)
             if is_own(config.server):
                 refuse_begun(config.server, server)
-            server = self._as_served(server, position)
         else:
             server = position.server
         if first:
@@ -356,10 +359,8 @@ class Federation:
                 target = found.weights
                 served = step_server(config.server, server, position.start, stack([target]), _one(cohort))
             global_ = self._settled(Weights(clients.layout, served.parameters, target.buffers), position.start)
-            served = replace(served, state=self._as_served(served.state, position))
             return global_, None, served, {**found.state, "clients_mean": mean}, mean
         served = step_server(config.server, server, position.start, clients, cohort)
-        served = replace(served, state=self._as_served(served.state, position))
         made = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
         global_ = self._settled(made, position.start)
         found = self._average(kept, t, global_, history)
@@ -369,12 +370,6 @@ class Federation:
             warn_of_averaged(both, clients.layout.names)
         return global_, averaged, served, found.state, global_
 
-    def _as_served(self, state: State, position: Position) -> State:
-        """Return what the server keeps as a resume reads it."""
-        server = self.config.server
-        found: State = as_resumed(server, state, lambda: ask(server, server.init, position.start.parameters))
-        return found
-
     def _settled(self, made: Weights, start: Weights) -> Weights:
         """As :meth:`ModelInfo.settled`; a mean is one to the last bit: in float64 that of equal numbers may round."""
         if method_name(self.config.server) == "fma":
@@ -382,7 +377,7 @@ class Federation:
         return self.facts.settled(made, start)
 
     def _average(self, state: Mapping[str, Any], round: int, row: Weights, history: History) -> Averaged:
-        """The average over rounds, and its state as a resume reads it.
+        """The average over rounds, and its state.
 
         The clients' mean, which stands beside that state in a round's file, is the loop's: the method is not given it,
         and may return all that it is given.
@@ -391,7 +386,7 @@ class Federation:
         found = ask(self.config.average, self.config.average.average, own, round, row, history)
         if is_own(self.config.average):
             refuse_averaged(self.config.average, found, own, row.layout, round)
-        return replace(found, state=as_resumed(self.config.average, found.state))
+        return found
 
 
 def mean_buffers(clients: Weights, cohort: Cohort, served: Served) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,13 +15,13 @@ from ..config.config import Config
 from ..local.cohort_storage import put_aside
 from ..local.optimiser_choice import vectors_kept
 from ..local.optimisers import PREFIX
-from ..methods.base import Averaged, ClientMethod, ClientState, History, ServerMethod, State
+from ..methods.base import Averaged, ClientMethod, ClientState, History, State
 from ..methods.refused_returns import refuse_recovered
 from ..own_calls import ask
-from ..returned_arrays import as_resumed, is_own, is_somebodys
+from ..returned_arrays import is_own, is_somebodys
 from ..settings.missing_code import is_given
 from ..settings.registry import method_name
-from .run_history import SECTIONS, config_at, fresh_sections, method_start, segments
+from .run_history import SECTIONS, config_at, fresh_sections, goes_on, method_start, segments
 from .server import look_ahead
 
 
@@ -119,17 +119,7 @@ class RunMemory:
         for place in self.run.files_of(round):
             state = {**place.state(), **state}
         sent, average = state.pop("sent", {}), state.pop("average", {})
-        server, made = flat(state), config_at(self.run, round) if state or average else None
-        if made is not None:
-            average = as_resumed(made.average, average)
-            server = as_resumed(made.server, server, lambda: self._begun(made.server, round))
-        return MethodStates(server, flat(sent), average)
-
-    def _begun(self, server: ServerMethod, round: int) -> State:
-        """Make a server's first state, whose names and types are of interest alone."""
-        global_ = self.read(round, "global")
-        layout = self.run.layout
-        return ask(server, server.init, np.zeros(layout.size, layout.dtype) if global_ is None else global_.parameters)
+        return MethodStates(flat(state), flat(sent), average)
 
     def tells_state(self, round: int) -> bool:
         """Check whether a file has, or would have, what the server, the average and what is sent left of a round."""
@@ -137,6 +127,27 @@ class RunMemory:
             "global" in place.models if place.is_round else place.path.parent.name == "states"
             for place in self.run.files_of(round)
         )
+
+    def left_nothing(self, section: str, round: int) -> bool:
+        """Check whether the next round that tells of it shows that a method had kept nothing up to a round, or a client
+        method sent nothing: none gives up a state that it has.
+
+        Args:
+            section: ``server``, ``average``, or ``client`` of what is sent.
+        """
+        part, parts, began = "sent" if section == "client" else section, segments(self.run), 0
+        for (last, config), after in zip(parts, [*(config for _, config in parts[1:]), None], strict=True):
+            end = int(min(last, max(self.run.rounds, default=0)))
+            _, policy = config.record.policies()
+            for t in range(max(began, round) + 1, end + 1):
+                # no other one is looked at, because there may be thousands; the last one can always be gone on from
+                likely = t == end or policy.keeps(t, config.run.rounds)
+                if likely and t in self.run.rounds and self.tells_state(t):
+                    return not getattr(self.kept(t), part).keys() - {"clients_mean"}  # which is the loop's
+            if end >= round and after is not None and not goes_on(section, config, after):
+                return False
+            began = end
+        return False
 
     def client_states(self, last: Mapping[int, int]) -> dict[int, ClientState]:
         """See :class:`Memory`.
@@ -240,8 +251,6 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
         average, averaged = dict(caught_up.state), None if first else caught_up.weights
         if first:
             average["clients_mean"] = memory.row(round, mean=True)
-    # the code of another configuration may not be here
-    average = as_resumed(config.average, average)
     server = kept.server
     if "server" in fresh:
         restarts = averaged is not None and config.average.restarts(round + 1)
@@ -267,26 +276,27 @@ def position_after(run: Run, round: int, config: Config, facts: ModelInfo) -> Po
 
 def _refuse_forgotten(memory: RunMemory, round: int, config: Config, fresh: Sequence[str]) -> None:
     """Refuse to go on from a round of which the global model is kept alone, for a later average, where a method of
-    one's own that stays may have kept or sent something, or rounds restart from an average.
+    one's own that stays may have kept or sent something, or the next round starts from the average.
 
     fedscope's own methods make a first state of the same names, so that what lacks is seen.
 
     Raises:
-        FedscopeError: names the round.
+        FedscopeError: names the round, and what lacks.
     """
     if memory.tells_state(round):
         return
-    server, client, average = config.server, config.client, config.average
-    keeps = {
-        "server": is_own(server),
-        "client": sends_unsaid(client),
-        "average": is_own(average) or average.restarts(round + 1),
-    }
-    if lost := [section for section in SECTIONS if keeps[section] and section not in fresh]:
+    keeps = {"server": is_own(config.server), "client": sends_unsaid(config.client), "average": is_own(config.average)}
+    lost = [
+        f"what the {section} method left of it"
+        for section in SECTIONS
+        if keeps[section] and section not in fresh and not memory.left_nothing(section, round)
+    ]
+    if "average" not in fresh and config.average.restarts(round + 1):
+        lost.append(f"its average over rounds, from which round {round + 1} starts,")
+    if lost:
         raise FedscopeError(
-            f"{memory.run.path} cannot go on after round {round}: what the {lost[0]} method left of it is in none of "
-            "its files, because record.globals leaves it out; go on from a round that is recorded, or train with "
-            "record.globals = 'all'"
+            f"{memory.run.path} cannot go on after round {round}: {lost[0]} is in none of its files, because "
+            "record.globals leaves it out; go on from a round that is recorded, or train with record.globals = 'all'"
         )
 
 
@@ -309,7 +319,6 @@ def going_on(run: Run, round: int, section: str, config: Config, found: State, b
     """
     method, before = getattr(config, section), getattr(config_at(run, round), section)
     begun = begin(method)
-    found = as_resumed(method, found, lambda: begun)
     lacking = set(begun) - set(found)
     later: set[str] = set()
     if lacking and is_given(before):
@@ -319,8 +328,7 @@ def going_on(run: Run, round: int, section: str, config: Config, found: State, b
             f"{run.path} cannot go on after round {round}: what the {section} method keeps ({list_few(lost)}) is "
             "in none of its files; restore the missing rounds and kept/ from a copy, or train again"
         )
-    whole: State = as_resumed(method, {**found, **{name: begun[name] for name in sorted(later)}}, lambda: begun)
-    return whole
+    return {**found, **{name: begun[name] for name in sorted(later)}}
 
 
 def last_participations(
@@ -403,8 +411,7 @@ def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) 
 
     history = History(row, facts)
     state = ask(config.average, config.average.recover, round - 1, history)
-    state = as_resumed(config.average, state)
     found = ask(config.average, config.average.average, state, round, row(round), history)
     if is_own(config.average):
         refuse_recovered(config.average, found, state, facts.layout, round)
-    return replace(found, state=as_resumed(config.average, found.state))
+    return found

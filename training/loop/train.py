@@ -347,7 +347,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     with RunWriter.open(run.path, NO_OTHER_OUT) as writer:
         code, run = run.code, Run.open(path)  # what was there before the lock was ours may have grown
         run.code = writer.run.code = code
-        federation = Federation.assemble(config, data, split, work)
+        federation = Federation.assemble(config, data, split, work, resumed=True)
         if run.rounds:
             with said_how_to_repeat(run, config):
                 position = position_after(run, run.rounds[-1], config, federation.facts)

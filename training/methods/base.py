@@ -350,11 +350,7 @@ class ServerMethod(Settings):
         return self.reads == "rows" or self.validates_on is not None
 
     def init(self, w: np.ndarray) -> State:
-        """Return the state before its first round; ``w`` [P] is the model at that time.
-
-        A single number stays what it is here in all rounds, Python's ``3`` or ``np.array(3)``, because a run's file
-        does not tell the two from each other. One that a later state adds is handed on as Python's.
-        """
+        """Return the state before its first round; ``w`` [P] is the model at that time."""
         return {}
 
     def weights(self, samples: np.ndarray) -> np.ndarray:

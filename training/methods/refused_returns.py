@@ -15,6 +15,7 @@ from ..returned_arrays import (
     changed,
     difference,
     forms,
+    layout_difference,
     refuse_buffers,
     refuse_unwritable,
     refuse_vector,
@@ -147,8 +148,8 @@ def refuse_averaged(method: AverageMethod, found: Any, state: Mapping[str, Any],
     if weights is not None:
         if weights.layout != layout:
             raise ReturnedError(
-                f"{place} returned a model of another layout in round {round} ({weights.layout.size:,} parameters, not "
-                f"{layout.size:,}, or other names); return global_'s"
+                f"{place} returned a model of another layout in round {round} "
+                f"({layout_difference(weights.layout, layout)}); return global_'s"
             )
         kind = "global_.layout.dtype"
         refuse_vector(f"{place} returned weights", weights.parameters, layout, round, kind=kind)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, Weights
-from ..returned_arrays import as_resumed
 from .said_of_average import begins_of
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def replay_average(method: AverageMethod, round: int, history: History) -> State
     looked, state = replace(history, row=rows), dict[str, Any]()
     for t in range(first or round + 1, round + 1):
         try:
-            state = dict(as_resumed(method, method.average(state, t, rows(t), looked).state))
+            state = dict(method.average(state, t, rows(t), looked).state)
         except Exception:
             if rows.lacks is None:
                 raise

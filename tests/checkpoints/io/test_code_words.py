@@ -45,6 +45,35 @@ def test_a_damaged_round_of_a_run_with_own_code_names_it(tmp_path: Path, monkeyp
     assert remedy(Path("own/kept/00005.h5")) == "restore it from a copy"
 
 
+@pytest.mark.parametrize(
+    "info",
+    [
+        [],
+        3,
+        None,
+        "source",
+        {"code": 3},
+        {"code": [3]},
+        {"code": "server=mine:FedX"},
+        {"code": {"kind": "server", "name": "mine:FedX"}},
+        {"code": [{"kind": "server", "name": ["mine:FedX"]}]},
+        {"code": [{"kind": "server", "name": None}, {"name": "mine:FedX"}, {"kind": 3, "name": "mine:FedX"}]},
+        {"code": [{"kind": "--out", "name": "mine:FedX"}, {"kind": "server", "name": "mine:Fed\x1b[2JX"}]},
+    ],
+)
+@pytest.mark.parametrize("branch", [True, False])
+def test_odd_files_of_a_damaged_run_add_nothing(tmp_path: Path, info: object, branch: bool) -> None:
+    run_ = trained(tmp_path / "own")
+    (run_ / "run.json").write_text(json.dumps(info))
+    line = f"fedscope train --from {run_}@4"
+    for config in ('[model]\ntask = ["a:b"]\n', "[model]\ntask = 3\n", "model = 3\n", '[model]\ntask = "a:\\u001bb"\n'):
+        (run_ / "config.toml").write_text(config + '[server]\nmethod = ["mine:FedX"]\n')
+        assert code_words_at(run_, branch=branch) == ()
+        assert not is_recorded_at(run_)
+        told = remedy(run_ / "rounds" / "00005.h5")
+        assert told == f"restore it from a copy, or train again from the round before: {line}"
+
+
 def test_a_damaged_run_of_another_program_is_recorded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

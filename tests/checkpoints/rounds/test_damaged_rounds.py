@@ -280,8 +280,8 @@ def test_what_is_whole_is_read_with_and_without_checksums(tmp_path: Path, compre
     round_ = written(tmp_path, compression)
     before = round_.path.read_bytes()
     read_all(round_)
-    # 2 attributes, 5 columns, 3 models, 3 clients; m, its kind, count, mean, its kind; c, its kind, seen
-    assert check_round(round_).checksums == 2 + 5 + 9 + 9 + (2 + 1 + 1 + 3 + 1) + (6 + 1 + 3)
+    # 2 attributes, 5 columns, 3 models, 3 clients; m, its kind, count, what it was, mean, its kind; c, its kind, seen
+    assert check_round(round_).checksums == 2 + 5 + 9 + 9 + (2 + 1 + 1 + 1 + 3 + 1) + (6 + 1 + 3)
     assert round_.path.read_bytes() == before
     with h5py.File(round_.path, "r+") as file:
         without_sums(file)

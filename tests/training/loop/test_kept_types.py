@@ -27,6 +27,7 @@ from fedscope.methods import (
 from fedscope.training import resume, train
 from fedscope.training.loop.state import RunMemory
 from fedscope.training.loop.verify_run import check_run
+from fedscope.training.returned_arrays import layout_difference
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -136,12 +137,37 @@ def other_layout(weights: Weights) -> Weights:
     return Weights(layout, weights.parameters[:3].copy(), {})
 
 
+def other_type(weights: Weights) -> Weights:
+    layout = Layout(tuple(replace(entry, dtype="float64") for entry in weights.layout.entries))
+    return Weights(layout, weights.parameters.astype(np.float64), weights.buffers)
+
+
+def test_what_differs_between_layouts_is_said() -> None:
+    a, b = TensorEntry("a", (2, 3), "float32", "parameter"), TensorEntry("b", (2,), "float32", "parameter")
+    layout = Layout((a, b))
+
+    def said(*entries: TensorEntry) -> str:
+        return layout_difference(Layout(entries), layout)
+
+    assert said(a) == "6 parameters, not 8"
+    assert said(a, replace(b, name="c")) == "without b"
+    assert said(b, a) == "other names, or another order of them"
+    assert said(replace(a, shape=(3, 2)), b) == "a has shape [3, 2], not [2, 3]"
+    assert said(replace(a, dtype="float64"), replace(b, dtype="float64")) == "a is float64, not float32"
+    assert said(a, replace(b, kind="buffer")) == "b is a buffer, not a parameter"
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
         (
             other_layout,
-            r"as a model of another layout{at} \(3 parameters, not 310, or other names\); keep one of the run's "
+            r"as a model of another layout{at} \(3 parameters, not 310\); keep one of the run's layout, or its "
+            r"parameters as an array$",
+        ),
+        (
+            other_type,
+            r"as a model of another layout{at} \(fc1\.weight is float64, not float32\); keep one of the run's "
             r"layout, or its parameters as an array$",
         ),
         (

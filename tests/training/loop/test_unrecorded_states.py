@@ -15,9 +15,12 @@ import fedscope
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.decomposition.draws.replay import Replayer
 from fedscope.methods import (
+    Averaged,
+    AverageMethod,
     ClientMethod,
     Cohort,
     Exchange,
+    History,
     LocalTask,
     LocalUpdate,
     Served,
@@ -78,6 +81,49 @@ class Late(ServerMethod):
         way = 0.5 * state.get("way", 0 * start.parameters) + cohort.p @ clients.parameters - start.parameters
         way = way.astype(start.layout.dtype)
         return Served(start.parameters + way, {"way": way})
+
+
+@dataclass(frozen=True)
+class Remembering(AverageMethod):
+    """Keeps the last model, which it looks back at."""
+
+    def window_size(self) -> int:
+        return 2
+
+    def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
+        before = state.get("last", global_.parameters)
+        made = ((before + global_.parameters) / 2).astype(global_.layout.dtype)
+        return Averaged(replace(global_, parameters=made), {"last": global_.parameters})
+
+
+@dataclass(frozen=True)
+class Looking(AverageMethod):
+    """Keeps nothing, and looks back at models that are kept."""
+
+    def window_size(self) -> int:
+        return 2
+
+    def average(self, state: State, round: int, global_: Weights, history: History) -> Averaged:
+        return Averaged(None, {})
+
+
+@dataclass(frozen=True)
+class Mean(ServerMethod):
+    """Keeps nothing."""
+
+    def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        return Served((cohort.p @ clients.parameters).astype(start.layout.dtype))
+
+
+@dataclass(frozen=True)
+class Watching(ClientMethod):
+    """Its ``share`` looks at the round, and sends nothing."""
+
+    def train(self, task: LocalTask) -> LocalUpdate:
+        return local_sgd(task, self)
+
+    def share(self, sent: State, exchange: Exchange) -> State:
+        return {}
 
 
 def run_of(out: Path, record: dict[str, Any], **chosen: Any) -> Run:
@@ -171,15 +217,19 @@ def test_a_replay_without_what_was_sent_is_refused_though_a_method_begins_with_n
 @pytest.mark.parametrize(
     ("what", "chosen"),
     [
-        ("server", {"client": Plain, "server": Late}),
-        ("client", {"client": Sending}),
-        ("average", {"client": Plain, "tables": {"average": {"method": "ima", "start": 1, "window": 2}}}),
+        ("what the server method left of it", {"client": Plain, "server": Late}),
+        ("what the client method left of it", {"client": Sending}),
+        ("what the average method left of it", {"client": Plain, "average": Remembering}),
+        (
+            "its average over rounds, from which round 4 starts,",
+            {"client": Plain, "tables": {"average": {"method": "ima", "start": 1, "window": 2}}},
+        ),
     ],
 )
 def test_a_round_whose_global_model_alone_is_kept_is_not_gone_on_from(tmp_path: Path, what: str, chosen: Any) -> None:
     cut = run_of(tmp_path / "cut", {"globals": "none"}, until=4, **chosen)
     words = (
-        rf"^{tmp_path}/cut cannot go on after round 3: what the {what} method left of it is in none of its files, "
+        rf"^{tmp_path}/cut cannot go on after round 3: {what} is in none of its files, "
         r"because record\.globals leaves it out; go on from a round that is recorded, or train with "
         r"record\.globals = 'all'$"
     )
@@ -211,3 +261,60 @@ def test_a_server_that_begins_with_nothing_is_reaggregated_from_its_state(tmp_pa
     )
     with pytest.raises(FedscopeError, match=words):
         distance(thin)
+
+
+IMA: dict[str, Any] = {"average": {"method": "ima", "window": 2, "start": 6}}
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"client": Plain, "server": Mean, "tables": IMA},
+        {"client": Plain, "average": Looking},
+        {"client": Watching, "tables": IMA},
+    ],
+    ids=["server", "average", "client"],
+)
+def test_a_method_of_ones_own_without_a_state_goes_on_where_a_later_round_shows_it(
+    tmp_path: Path, chosen: dict[str, Any]
+) -> None:
+    """Of round 4 the global model alone is kept, for the average; that nothing else was left of it, round 5 shows."""
+    whole = run_of(tmp_path / "whole", {}, **chosen)
+    code = {key: value for key, value in chosen.items() if isinstance(value, type)}
+    for name, record in (("every", {"globals": "every:5"}), ("none", {"globals": "none"})):
+        cut = run_of(tmp_path / name, record, until=5, **chosen)
+        made = branch(cut, 4, {}, tmp_path / f"{name}-branch", code=code)
+        last = made.round(6).read("global").parameters
+        assert last.tobytes() == whole.round(6).read("global").parameters.tobytes()
+    again = Replayer.of(made, code=code).replay(made.round(5), 1).parameters
+    assert again.tobytes() == whole.round(5).clients().parameters.tobytes()
+
+
+def test_a_server_without_a_state_is_not_named_where_the_next_start_lacks(tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {"client": Plain, "server": Mean, "tables": {"average": {**IMA["average"], "start": 2}}}
+    cut = run_of(tmp_path / "cut", {"globals": "every:3"}, until=5, **chosen)
+    words = (
+        rf"^{tmp_path}/cut cannot go on after round 4: its average over rounds, from which round 5 starts, is in none "
+        r"of its files, because record\.globals leaves it out; go on from a round that is recorded, or train with "
+        r"record\.globals = 'all'$"
+    )
+    with pytest.raises(FedscopeError, match=words):
+        branch(cut, 4, {}, tmp_path / "branch", code={"client": Plain, "server": Mean})
+
+
+def test_a_share_that_sends_nothing_is_replayed_where_a_later_round_shows_it(tmp_path: Path) -> None:
+    thin = run_of(tmp_path / "thin", {"globals": "every:2"}, client=Watching)
+    replayer = Replayer.of(thin, code={"client": Watching})
+    for t in (2, 4, 6):
+        recorded = thin.round(t).clients().parameters
+        assert replayer.replay(thin.round(t), 1).parameters.tobytes() == recorded.tobytes(), t
+
+
+def test_a_server_without_a_state_is_reaggregated_from_none(tmp_path: Path) -> None:
+    thin = run_of(tmp_path / "thin", {"globals": "every:2"}, client="sgd", server=Mean)
+    (row,) = (
+        row
+        for row in fedscope.reaggregate(thin, Mean, rounds=4, from_state=True, limit=20).measured
+        if "Mean" in row.server
+    )
+    assert row.distance == 0

@@ -11,7 +11,7 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeWarning
-from fedscope.training import Config, train
+from fedscope.training import Config, resume, train
 from fedscope.training.settings.registry import METHOD_SECTIONS, find, names
 from fedscope.training.settings.settings import without_effect
 
@@ -126,6 +126,16 @@ def test_doubts_are_told_where_a_run_is_trained_and_reaggregated(tmp_path: Path)
         train({**small, "server": {"method": "checkpoints"}}, tmp_path / "checkpoints")
     with pytest.warns(FedscopeWarning, match="no effect: its first step comes average.explore_period = 20 rounds"):
         train({**small, "average": {"method": "ima", "explore": "stage"}}, tmp_path / "stage")
+    with warnings.catch_warnings():  # what can be changed no more is not said again
+        warnings.simplefilter("error", FedscopeWarning)
+        for name, tables in (
+            ("one", {"server": {"method": "checkpoints"}}),
+            ("two", {"average": {"method": "ima", "explore": "stage"}}),
+            ("three", {"average": {"method": "ima", "explore_high": 0.5}}),
+        ):
+            with pytest.warns(FedscopeWarning):
+                train({**small, **tables}, tmp_path / name, until=1)
+            assert resume(tmp_path / name).rounds == (1, 2)
     run = train(small, tmp_path / "run")
     with pytest.warns(FedscopeWarning, match="checkpoints.* takes clients for checkpoints of one training"):
         fedscope.reaggregate(run, "checkpoints", rounds="last", limit=20)

@@ -190,3 +190,6 @@ def test_two_alphas_are_refused() -> None:
     )
     with pytest.raises(FedscopeError, match=words):
         Config.read(tables)
+    tables["server"]["alpha"] = 0.123456789
+    with pytest.raises(FedscopeError, match=r"^server\.alpha = 0\.123456789 .* --set client\.alpha=0\.123456789, or"):
+        Config.read(tables)

@@ -197,11 +197,13 @@ def test_samples_far_from_standard_ones_are_said_and_either_remedy_works(mine: A
         np.random.default_rng(0).standard_normal((500, 4)),
         np.random.default_rng(0).random((500, 4)),
         np.eye(500, 300),
+        np.eye(500, 20_000),
+        np.random.default_rng(0).random((500, 4)) * 1e-3,
         np.random.default_rng(0).standard_t(3, (500, 4)) / 3**0.5,
         np.full((500, 4), 2.0),
         np.zeros((500, 4)),
     ],
-    ids=["standardised", "from 0 to 1", "one place", "heavy tails", "one number", "zeros"],
+    ids=["standardised", "from 0 to 1", "one place", "one word of many", "small", "heavy tails", "one number", "zeros"],
 )
 def test_samples_of_usual_scales_are_not_said(x: np.ndarray) -> None:
     with warnings.catch_warnings():
@@ -209,7 +211,7 @@ def test_samples_of_usual_scales_are_not_said(x: np.ndarray) -> None:
         say_own_scale("arrays", x.astype(np.float32))
 
 
-@pytest.mark.parametrize("factor", [255.0, 1e-3])
+@pytest.mark.parametrize("factor", [16.0, 255.0])
 def test_samples_of_scales_far_off_are_said(factor: float) -> None:
     x = np.random.default_rng(0).random((500, 4)).astype(np.float32) * np.float32(factor)
     with pytest.warns(FedscopeWarning, match=f"have mean {x.mean():.3g} and deviation {x.std():.3g}, and are taken as"):

@@ -17,6 +17,6 @@ def two_values(method: str, setting: str, **values: float) -> FedscopeError:
     server.alpha = 0.2 and client.alpha = 0.1 differ, but FedDyn has one alpha; give --set server.alpha=0.2 --set \
 client.alpha=0.2, or --set server.alpha=0.1 --set client.alpha=0.1
     """
-    both = [" ".join(f"--set {section}.{setting}={value:g}" for section in values) for value in values.values()]
-    said = " and ".join(f"{section}.{setting} = {value:g}" for section, value in values.items())
+    both = [" ".join(f"--set {section}.{setting}={value!r}" for section in values) for value in values.values()]
+    said = " and ".join(f"{section}.{setting} = {value!r}" for section, value in values.items())
     return FedscopeError(f"{said} differ, but {method} has one {setting}; give {', or '.join(both)}")
