@@ -52,8 +52,13 @@ def power_of_ten(values: np.ndarray, most: int) -> int:
 
 
 def crosses(axes: Axes, x: np.ndarray, values: np.ndarray, up: float, **look: Any) -> None:
-    """Crosses on the axis where values are not finite, so that there is no curve."""
+    """Crosses on the axis where values are not finite, so that there is no curve; those of a further line stand above
+    them, so that all are seen."""
     broken = x[~np.isfinite(values)]
+    up *= 1 + sum(
+        line.get_marker() == "x" and line.get_transform() != axes.transData and np.size(line.get_xdata()) > 0
+        for line in axes.lines
+    )
     place: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "markersize": 3}
     for drawn in axes.plot(broken, np.full(len(broken), up), "x", **place, **look):
         drawn.set_in_layout(len(broken) > 0)  # without a cross it would lie in the corner of a figure

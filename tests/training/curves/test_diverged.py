@@ -144,6 +144,12 @@ def test_rounds_without_a_finite_value_are_crosses_and_the_legend_says_so() -> N
     assert crosses_of(Curves(seeds, {}, bands=(Band("a", seeds),)).figure()) == [[3, 4]]
 
 
+def test_crosses_of_runs_that_diverge_together_are_all_seen() -> None:
+    panel = Curves((ending("a", 2), curve("sound", test_loss=[2, 1, 1, 1]), ending("b", 2))).figure().axes[0]
+    heights = [line.get_ydata()[0] for line in panel.lines if line.get_marker() == "x"]
+    assert heights == pytest.approx([0.04, 0.08])
+
+
 def test_rounds_that_were_not_measured_are_no_crosses() -> None:
     for columns in (
         {"test_loss": [2, NAN, 1], "test_error": [0.9, NAN, 0.1]},

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_runs import small
 
 from fedscope.checkpoints import FedscopeError, Layout, Run, TensorEntry, Weights
 from fedscope.methods import (
@@ -31,12 +32,7 @@ from fedscope.training.returned_arrays import layout_difference
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
-SMALL: dict[str, Any] = {
-    "data": {"clients": 4},
-    "model": {"hidden": [4]},
-    "client": {"epochs": 1},
-    "run": {"rounds": 4, "participation": 0.5, "evaluate_clients": 0, "evaluate_every": 4},
-}
+SMALL = small(4)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from small_runs import small
 
 from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, Run, TensorEntry, Weights, write_round
 from fedscope.decomposition.draws.replay import Replayer
@@ -33,12 +34,7 @@ from fedscope.training.loop.verify_run import check_run
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
-SMALL: dict[str, Any] = {
-    "data": {"clients": 4},
-    "model": {"hidden": [4]},
-    "client": {"epochs": 1},
-    "run": {"rounds": 5, "participation": 0.5, "evaluate_clients": 0, "evaluate_every": 5},
-}
+SMALL = small(5)
 
 #: what each function was given, in the order of its calls: names and types of single numbers
 SEEN: list[list[tuple[str, str]]] = []

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_runs import small
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Run, Weights
@@ -33,12 +34,7 @@ from fedscope.training import branch, merge, resume, train
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
-SMALL: dict[str, Any] = {
-    "data": {"clients": 4},
-    "model": {"hidden": [4]},
-    "client": {"epochs": 1},
-    "run": {"rounds": 6, "participation": 0.5, "evaluate_clients": 0, "evaluate_every": 6},
-}
+SMALL = small(6)
 
 
 @dataclass(frozen=True)
