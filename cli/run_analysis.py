@@ -70,11 +70,12 @@ def answer(question: PreparedAnalysis[Any], output: Output, blocks: Blocks | Non
     with nullcontext() if anew else readable(_mains(question, base)[0][0]):
         derived = result.derive(base, again=anew and not output.redraw)
         result = with_labels(result, output)
-        figures = result.figures(output.width, output.title, **drawing)
-        pages = result.pages(output.title, **drawing)
-    written = [Path(f"{base}{end}") for end in question.derived]
-    written += [path for path in _numbers(question, base) if path.exists()]
-    written += [path for path in derived if path not in written]
+        written = [Path(f"{base}{end}") for end in question.derived]
+        written += [path for path in _numbers(question, base) if path.exists()]
+        written += [path for path in derived if path not in written]
+        with told_though_undrawn(result, written, output):
+            figures = result.figures(output.width, output.title, **drawing)
+            pages = result.pages(output.title, **drawing)
     written += [write_page(Path(f"{base}{end}.html"), page) for end, page in pages.items() if end not in figures]
     for end, figure in figures.items():
         written += save_figure(figure, f"{base}{end}", output.formats)
@@ -102,6 +103,20 @@ def with_labels(result: A, output: Output) -> A:
     if not output.labels:
         return result
     return result.renamed(labels_of(output.labels, result.list_names(), result.list_drawn()))
+
+
+@contextmanager
+def told_though_undrawn(result: Result, written: Sequence[Path], output: Output) -> Iterator[None]:
+    """Print what was found, and where its numbers lie, also where its figure is refused.
+
+    Raises:
+        FedscopeError: the refusal, as it is.
+    """
+    try:
+        yield
+    except FedscopeError:
+        tell(result, written, output)
+        raise
 
 
 def tell(result: Result, written: Sequence[Path], output: Output) -> None:

@@ -53,7 +53,7 @@ def command(
     """
     from ...decomposition.explanation.analysis import explain
     from ...plotting.style import save_figure
-    from ..run_analysis import obtain, readable, say_again, tell, with_labels, write_page
+    from ..run_analysis import obtain, readable, say_again, tell, told_though_undrawn, with_labels, write_page
 
     if output.redraw:
         refuse_given(["early"], "judges again, which --redraw does not; leave out one of the two")
@@ -64,11 +64,13 @@ def command(
     again: list[str] = []
     page = obtain(asked, base, output, again=again)
     formats = output.formats if "png" in output.formats else (*output.formats, "png")  # the page shows that one
+    tables = [Path(f"{base}.{kind}") for kind in ("explain.json", "factors.csv", "clients.csv", "factors.json")]
     with readable(Path(f"{base}.factors.json")):
         page = with_labels(page, output)
-        drawn = save_figure(page.figure(output.width, output.title), base, formats)
+        with told_though_undrawn(page, tables, output):
+            figure = page.figure(output.width, output.title)
+        drawn = save_figure(figure, base, formats)
         picture = next(path for path in drawn if path.suffix == ".png")
         pages = [write_page(Path(f"{base}.html"), page.as_html(picture.read_bytes())), *page.derive(base)]
     say_again(again)
-    tables = [Path(f"{base}.{kind}") for kind in ("explain.json", "factors.csv", "clients.csv", "factors.json")]
     tell(page, [*pages, *tables, *drawn], output)

@@ -115,6 +115,18 @@ def test_the_same_again_is_read_back_and_another_is_not_overwritten(
         said("runs/ima", *QUICK, "--out", "e", "--redraw")
 
 
+def test_a_page_is_printed_also_where_its_figure_is_refused(
+    runs: Path, said: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("large.mplstyle").write_text("font.size: 16\n")
+    assert run([COMMAND, "runs/ima", *QUICK, "--out", "n", "--width", "2in", "--style", "large.mplstyle"]) == 2
+    found = capsys.readouterr()
+    assert "type of 16 pt; make it 4.1 inches" in found.err
+    tables = ("explain.json", "factors.csv", "clients.csv", "factors.json")
+    assert found.out == Explanation.load("n").as_text() + "\n\n" + "".join(f"  n.{kind}\n" for kind in tables)
+    assert said("runs/ima", "--out", "n", "--redraw").startswith(Explanation.load("n").as_text())
+
+
 def test_an_interrupted_page_of_a_new_result_is_not_the_old_ones(
     runs: Path, said: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -69,6 +70,29 @@ def test_mistakes_are_one_sentence(
     assert run([*plane, *words]) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.glob("drawn*"))
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_what_was_found_is_told_also_where_its_figure_is_refused(
+    plane: list[str], tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*plane, *more]) == 0
+    (tmp_path / "my.mplstyle").write_text("font.size: 16\n")
+    told = capsys.readouterr().out
+    for path in tmp_path.glob("drawn*"):
+        path.unlink()
+    assert run([*plane, *more, "--style", f"{tmp_path}/my.mplstyle", "--width", "2in"]) == 2
+    found = capsys.readouterr()
+    assert found.err.splitlines()[-1] == (
+        "fedscope: a figure of 2 inches is too narrow for type of 16 pt; make it 4.1 inches, or the type smaller"
+    )
+    written = sorted(path.name for path in tmp_path.glob("drawn*"))
+    assert written and not any(name.endswith((".pdf", ".png", ".html")) for name in written)
+    if more:
+        assert json.loads(found.out) == {**json.loads(told), "files": [f"{tmp_path}/{name}" for name in written]}
+    else:
+        listed = [line for line in told.splitlines() if not line.endswith((".pdf", ".png", ".html"))]
+        assert found.out.splitlines() == listed
 
 
 def test_a_style_that_figures_cannot_have_stops_a_command(

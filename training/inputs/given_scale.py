@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.criteria import EntryCriterion, LabelCriterion
 from ...evaluation.standard_tasks import Regression, Sequences
 from ...evaluation.tasks import Task
@@ -112,18 +113,22 @@ def standardised_as_given(dataset: Dataset, *, whole: bool = False) -> Dataset:
 
 def _refuse_tokens(dataset: Dataset, task: Task) -> None:
     """Refuse to standardise whole numbers that are tokens only because the task, which is not of tokens, says nothing
-    else: they may be measurements.
+    else: they may be measurements. Of a task of the user's own, which may be of tokens, it is said.
 
     Raises:
         FedscopeError: such numbers.
     """
-    unsaid = isinstance(task, LabelCriterion | EntryCriterion | Regression) and not isinstance(dataset.task, Sequences)
-    if unsaid and _is_tokens(dataset):
-        raise FedscopeError(
-            f"{dataset.name}: x_test has type {dataset.x_test.dtype}, which is taken as tokens and cannot be "
-            "standardised; give measurements as floats, or leave standardising out (--no-standardise, "
-            "standardise=False) where they are token ids"
-        )
+    if not _is_tokens(dataset) or isinstance(task, Sequences) or isinstance(dataset.task, Sequences):
+        return
+    taken = f"{dataset.name}: x_test has type {dataset.x_test.dtype}, which is taken as tokens and"
+    remedy = (
+        "give measurements as floats, or leave standardising out (--no-standardise, standardise=False) where they are "
+        "token ids"
+    )
+    if isinstance(task, LabelCriterion | EntryCriterion | Regression):
+        raise FedscopeError(f"{taken} cannot be standardised; {remedy}")
+    if not (task.tokens or task.has_classes):
+        warn_user(f"{taken} is not standardised; {remedy}")
 
 
 def _is_tokens(dataset: Dataset) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
@@ -102,6 +102,25 @@ def test_whole_numbers_that_count_as_tokens_are_not_standardised_without_a_word(
     assert data_in_scale(floats, known, True).means
     tokens = given_task("sequence-classification")
     assert data_in_scale(own, tokens, True).x_test.dtype == np.int64
+
+
+def test_of_an_own_task_it_is_said_that_tokens_are_not_standardised() -> None:
+    own = arrays(np.arange(36).reshape(9, 4))
+
+    class Tokens(fedscope.Task):
+        tokens = True
+
+        def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+            return outputs.mean(dim=1) - y
+
+    for make in (lambda task: data_in_scale(own, task, True), lambda task: arrays_in_scale("arrays", own, task, True)):
+        with pytest.warns(UserWarning) as said:
+            assert make(given_task(lambda outputs, y: outputs[:, 0] - y)).x_test.dtype == np.int64
+        assert [str(one.message) for one in said] == [
+            "arrays: x_test has type int64, which is taken as tokens and is not standardised; give measurements as "
+            "floats, or leave standardising out (--no-standardise, standardise=False) where they are token ids"
+        ]
+        assert make(given_task(Tokens())).x_test.dtype == np.int64  # a warning would be an error here
 
 
 @pytest.mark.parametrize(
