@@ -87,7 +87,8 @@ def test_what_was_found_is_told_also_where_its_figure_is_refused(
         "fedscope: a figure of 2 inches is too narrow for type of 16 pt; make it 4.1 inches, or the type smaller"
     )
     written = sorted(path.name for path in tmp_path.glob("drawn*"))
-    assert written and not any(name.endswith((".pdf", ".png", ".html")) for name in written)
+    assert written
+    assert not any(name.endswith((".pdf", ".png", ".html")) for name in written)
     if more:
         assert json.loads(found.out) == {**json.loads(told), "files": [f"{tmp_path}/{name}" for name in written]}
     else:

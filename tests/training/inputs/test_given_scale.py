@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints.io.errors import FedscopeWarning
 from fedscope.evaluation.standard_tasks import CLASSIFICATION
 from fedscope.evaluation.uint8_images import Uint8Images
 from fedscope.training.data.custom import taken_data
@@ -114,7 +115,7 @@ def test_of_an_own_task_it_is_said_that_tokens_are_not_standardised() -> None:
             return outputs.mean(dim=1) - y
 
     for make in (lambda task: data_in_scale(own, task, True), lambda task: arrays_in_scale("arrays", own, task, True)):
-        with pytest.warns(UserWarning) as said:
+        with pytest.warns(FedscopeWarning) as said:
             assert make(given_task(lambda outputs, y: outputs[:, 0] - y)).x_test.dtype == np.int64
         assert [str(one.message) for one in said] == [
             "arrays: x_test has type int64, which is taken as tokens and is not standardised; give measurements as "
