@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -24,10 +24,15 @@ MOST_CLASSES = 65_536
 #: the greatest and the smallest positive number that float32 has with all its digits
 GREATEST, SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 
+#: kind and bytes of whole numbers that have a scale of their own
+PIXELS = (("u", 1), ("u", 2))
+
 #: samples and values of each whose deviations are compared; fewer samples are not
 COMPARED, VALUES_COMPARED, FEWEST = 200, 2000, 10
 #: times as much as which one split varies beside the other only if it is of another scale
 OTHER_SCALE = 20.0
+#: the same of whole numbers beside floats, which seldom lie in one folder by intent: as 0 to 16 and 0 to 1 do
+OTHER_TYPES = 2.0
 #: a mean or a deviation of all values above it is far from 0 and 1: pixels from 0 to 16 or 255. A small deviation says
 #: nothing: rows that are mostly 0, as those of words, train well as they are
 GREAT_SCALE = 4.0
@@ -75,7 +80,7 @@ def may_be_tokens(x: np.ndarray, task: Task) -> bool:
 
 def is_pixels(x: np.ndarray) -> bool:
     """Check whether whole numbers have a scale of their own, that of pixels."""
-    return x.dtype in (np.uint8, np.uint16)
+    return (x.dtype.kind, x.dtype.itemsize) in PIXELS
 
 
 def as_tokens(place: str, x: np.ndarray) -> np.ndarray:
@@ -172,7 +177,35 @@ def say_axes(place: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def say_scales(name: str, x_train: Any, x_test: Any) -> None:
+def refuse_other_types(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
+    """Refuse splits of two types of numbers that have no scale in common.
+
+    Whole numbers are divided by the greatest of their type, so that the same ones of two types become others. Pixels
+    and floats are taken beside each other: both may be from 0 to 1 then, and :func:`say_scales` compares them.
+
+    Raises:
+        FedscopeError: whole numbers that are no pixels, beside another type.
+    """
+    kinds = [(x.dtype.kind, x.dtype.itemsize) for x in (x_train, x_test)]
+    if kinds[0] == kinds[1] or any(kind not in "iuf" for kind, _ in kinds):  # what is no number is refused elsewhere
+        return
+    strange = [kind in "iu" and (kind, size) not in PIXELS for kind, size in kinds]
+    if not any(strange):
+        return
+    split, x, to = ("test", x_test, x_train.dtype) if strange[1] else ("train", x_train, x_test.dtype)
+    fits = to.kind == "f" or (np.iinfo(to).min <= int(x.min()) and int(x.max()) <= np.iinfo(to).max)
+    remedy = (
+        f"x_{split} as {to.name} too, on the other's scale (x_{split}.astype('{to.name}'))"
+        if fits
+        else "both as floats of one scale (x.astype('float32'))"
+    )
+    raise FedscopeError(
+        f"{name}: x_train has type {x_train.dtype.name}, but x_test {x_test.dtype.name}, and whole numbers are divided "
+        f"by the greatest of their type, so the two would be on other scales; give {remedy}"
+    )
+
+
+def say_scales(name: str, x_train: Any, x_test: Any, *, other_types: bool = False) -> None:
     """Warn of splits whose values vary by other orders of magnitude, as 0 to 1 and 0 to 255 do.
 
     Compared is each value's mean absolute deviation over some samples of a split, of which a few far ones decide
@@ -180,6 +213,7 @@ def say_scales(name: str, x_train: Any, x_test: Any) -> None:
 
     Args:
         x_train, x_test: [n, ...], whose rows can be taken by number.
+        other_types: whether one was given as whole numbers and the other as floats, so that less is a slip.
     """
     spreads = []
     for x in (x_train, x_test):
@@ -191,7 +225,8 @@ def say_scales(name: str, x_train: Any, x_test: Any) -> None:
     if min(len(x_train), len(x_test)) < FEWEST or not vary.any():
         return
     ratio = float(np.median(spreads[1][vary] / spreads[0][vary]))
-    if not 1 / OTHER_SCALE < ratio < OTHER_SCALE:
+    most = OTHER_TYPES if other_types else OTHER_SCALE
+    if not 1 / most < ratio < most:
         warn_user(
             f"{name}: x_test varies {ratio:.3g} times as much as x_train, so it seems to be of another scale; give "
             "both splits in one"
@@ -220,20 +255,40 @@ def say_own_scale(name: str, x_train: np.ndarray) -> None:
         )
 
 
-def say_constant(place: str, x: Any, task: Task) -> None:
+def say_constant(name: str, splits: Mapping[str, Any], task: Task, stored: Mapping[str, np.ndarray]) -> None:
     """Warn of samples that are all the same, so that no classes can be told apart by them, as of images that were read
     wrong. Of numbers that are learnt (a mean of each client) inputs may be so, and of a few samples.
 
     Args:
-        x: [n, ...], whose rows can be taken by number.
+        splits: the samples by split as they are taken, [n, ...], whose rows can be taken by number; of several such
+            splits the first is said.
+        stored: as they were given: where those differ, the scale of the other split has made them the same.
     """
-    if not task.has_classes or len(x) < FEWEST:
+    if not task.has_classes:
         return
+    for split, x in splits.items():
+        if not _are_same(x):
+            continue
+        if len(splits) > 1 and not _are_same(stored[split]):
+            warn_user(
+                f"{name}: x_{split}: float32 has one number alone for all {len(x):,} samples, though they differ: they "
+                "vary too little beside the other split or beside their mean; give both splits in one scale"
+            )
+        else:
+            warn_user(
+                f"{name}: x_{split}: all {len(x):,} samples are the same, so no classes can be told apart; look at how "
+                "they are made"
+            )
+        return
+
+
+def _are_same(x: Any) -> bool:
+    if len(x) < FEWEST:
+        return False
     first = np.asarray(x[:1])
-    if np.array_equal(np.asarray(x[1:2]), first) and all((np.asarray(part) == first).all() for part in blocks(x)):
-        warn_user(
-            f"{place}: all {len(x):,} samples are the same, so no classes can be told apart; look at how they are made"
-        )
+    if not np.array_equal(np.asarray(x[1:2]), first):
+        return False
+    return all((np.asarray(part) == first).all() for part in blocks(x))
 
 
 def scale_pixels(place: str, x: np.ndarray, channels: int | None) -> np.ndarray:

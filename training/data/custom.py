@@ -165,12 +165,13 @@ def as_they_are(
     if not inputs:
         say_axes(f"{name}: x_test", arrays["x_test"].shape)
     if "train" in x:
+        _refuse_other_kinds(name, x["train"], x["test"])
         refuse_other_shapes(name, x["train"], x["test"])
         refuse_other_targets(name, y["train"], y["test"])
         if x["test"].dtype.kind == "f" and arrays["x_train"] is not arrays["x_test"]:
-            say_scales(name, x["train"], x["test"])
-    first = next(iter(x))  # of a test split some may be set aside to train on
-    say_constant(f"{name}: x_{first}", x[first], task)
+            other = is_pixels(arrays["x_train"]) != is_pixels(arrays["x_test"])
+            say_scales(name, x["train"], x["test"], other_types=other)
+    say_constant(name, x, task, {split: arrays[f"x_{split}"] for split in x})  # of a test split some may be trained on
     return Dataset(
         name=name,
         path=path,
@@ -186,6 +187,20 @@ def as_they_are(
         groups=groups or {},
         classes_seen=counts_labels(task, tuple(y.values()), arrays.get("classes")),
     )
+
+
+def _refuse_other_kinds(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
+    """Refuse tokens in one split and numbers in the other.
+
+    Raises:
+        FedscopeError: such splits.
+    """
+    if x_train.dtype.kind != x_test.dtype.kind:
+        tokens, others = ("x_train", "x_test") if x_train.dtype.kind == "i" else ("x_test", "x_train")
+        raise FedscopeError(
+            f"{name}: {tokens} has whole numbers, which are tokens here, but {others} has others; give both as token "
+            "ids (int64), or both as floats"
+        )
 
 
 def _inputs(place: str, x: np.ndarray) -> np.ndarray:

@@ -23,11 +23,13 @@ from .arrays import (
     check_split,
     counts_labels,
     digest,
+    is_pixels,
     is_tokens,
     may_be_tokens,
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
+    refuse_other_types,
     say_axes,
     say_constant,
     say_scales,
@@ -90,6 +92,7 @@ def standardize(
     )
     refuse_other_targets(name, y_train, y_test)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
+    refuse_other_types(name, *stored)
     if not scale:
         made: _Standardised = _as_given(name, stored)
     elif all(x.dtype == np.uint8 for x in stored):
@@ -98,8 +101,8 @@ def standardize(
         made = _as_floats(name, stored)
     x_train, x_test, means, deviations = made
     say_axes(f"{name}: x_test", stored[1].shape)
-    say_scales(name, x_train, x_test)
-    say_constant(f"{name}: x_train", x_train, task)
+    say_scales(name, x_train, x_test, other_types=is_pixels(stored[0]) != is_pixels(stored[1]))
+    say_constant(name, {"train": x_train, "test": x_test}, task, dict(zip(SPLITS, stored, strict=True)))
     return Dataset(
         name=name,
         path=path,

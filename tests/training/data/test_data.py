@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 import zlib
 from pathlib import Path
@@ -433,10 +434,74 @@ def test_samples_that_are_all_the_same_are_said(shape: tuple[int, ...], dtype: s
     assert found == [f"toy: {said}", f"arrays: {said}"]
 
 
+def one_other(x: np.ndarray) -> np.ndarray:
+    """The same samples but for one value of the last."""
+    x = x.copy()
+    x[-1].flat[0] = 8
+    return x
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((4, 4), "uint8"), ((4, 4, 3), "uint16"), ((5,), "float32")])
+def test_test_samples_that_are_all_the_same_are_said(shape: tuple[int, ...], dtype: str) -> None:
+    arrays = constant(40, shape, dtype)
+    found = said_of({**arrays, "x_train": one_other(arrays["x_train"])})
+    said = "x_test: all 40 samples are the same, so no classes can be told apart; look at how they are made"
+    assert found == [f"toy: {said}", f"arrays: {said}"]
+
+
+def test_test_samples_of_a_scale_that_float32_loses_are_said() -> None:
+    x = RNG.normal(size=(80, 5)) + 3
+    y = np.arange(40) % 2
+    arrays = {"x_train": x[:40], "y_train": y, "x_test": x[40:] * 1e-12, "y_test": y}
+    with pytest.warns(FedscopeWarning) as caught:
+        standardize("toy", "", arrays)
+    assert [str(one.message) for one in caught] == [
+        "toy: x_test: float32 has one number alone for all 40 samples, though they differ: they vary too little beside "
+        "the other split or beside their mean; give both splits in one scale"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("train_type", "test_type", "remedy"),
+    [
+        ("uint8", "int64", "x_test as uint8 too, on the other's scale (x_test.astype('uint8'))"),
+        ("int64", "uint8", "x_train as uint8 too, on the other's scale (x_train.astype('uint8'))"),
+        ("float32", "uint64", "x_test as float32 too, on the other's scale (x_test.astype('float32'))"),
+        ("int32", "int64", "x_test as int32 too, on the other's scale (x_test.astype('int32'))"),
+        ("int8", "int64", "both as floats of one scale (x.astype('float32'))"),
+    ],
+)
+@pytest.mark.parametrize("shape", [(4, 4), (12,)])
+def test_whole_numbers_of_two_types_are_refused(
+    shape: tuple[int, ...], train_type: str, test_type: str, remedy: str
+) -> None:
+    raw = images(shape, "int64")
+    raw["x_test"][0] = 200  # no int8
+    changed = {**raw, "x_train": raw["x_train"].astype(train_type), "x_test": raw["x_test"].astype(test_type)}
+    with pytest.raises(FedscopeError) as caught:
+        standardize("toy", "", changed)
+    assert str(caught.value) == (
+        f"toy: x_train has type {train_type}, but x_test {test_type}, and whole numbers are divided by the greatest of "
+        f"their type, so the two would be on other scales; give {remedy}"
+    )
+
+
+def test_pixels_beside_the_same_as_floats_of_another_range_are_said(tmp_path: Path) -> None:
+    x = RNG.integers(0, 17, (60, 8, 8))
+    y = np.arange(30) % 3
+    arrays = {"x_train": x[:30].astype(np.uint8), "y_train": y, "x_test": x[30:] / 16, "y_test": y}
+    found = said_of(arrays)
+    said = "times as much as x_train, so it seems to be of another scale; give both splits in one"
+    assert [re.sub(r"1[56]\.?\d*", "16", one) for one in found] == [
+        f"{name}: x_test varies 16 {said}" for name in ("toy", "arrays")
+    ]
+    assert said_of({**arrays, "x_test": x[30:] / 255}) == []
+    assert said_of({**arrays, "x_test": x[30:].astype(np.uint8)}) == []
+
+
 def test_samples_that_may_be_the_same_are_silent() -> None:
     few, one, numbers = constant(9), constant(40), constant(40, (1,), "float32")
-    one["x_train"] = one["x_train"].copy()
-    one["x_train"][-1, 0, 0] = 8
+    one["x_train"], one["x_test"] = one_other(one["x_train"]), one_other(one["x_test"])
     assert said_of(few) == said_of(one) == []
     assert said_of({**numbers, "y_train": RNG.normal(size=40)[:, None], "y_test": np.zeros((40, 1))}, REGRESSION) == []
     channel = images((4, 4, 3))
