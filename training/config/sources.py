@@ -16,6 +16,8 @@ from .scale import scale_notes, scale_tables
 
 #: no settings
 NOTHING: Tables = MappingProxyType({})
+#: methods of which nobody said anything: on the command line, and in Python, where a configuration's defaults hold
+COMMAND_DEFAULT, PYTHON_DEFAULT = "ima", "fma"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Setup:
     Attributes:
         recipe: ``paper/name``, "" for none; stored: a file's tables.
         scale: see :func:`~fedscope.training.config.scale.scale_tables`; None for the full size.
+        default: the method, as ``--method``, whose choices stand where nothing else names one; a recipe has its own.
 
     Raises:
         FedscopeError: both a recipe and a file; a scale of nothing.
@@ -33,6 +36,7 @@ class Setup:
     recipe: str = ""
     stored: Tables = field(default_factory=dict)
     scale: float | None = None
+    default: str = COMMAND_DEFAULT
 
     def __post_init__(self) -> None:
         if self.recipe and self.stored:
@@ -48,7 +52,7 @@ class Setup:
         """Return the configuration of a method, with what is laid over it; that counts more than the scale.
 
         Args:
-            method: as ``--method``; by default what the recipe or the file says, else FMA for a recipe and IMA.
+            method: as ``--method``; by default what the recipe or the file says, else FMA for a recipe and ``default``.
             cell: what a recipe varies, which belongs to it: it is laid below ``above``, and made smaller, too.
 
         Raises:
@@ -89,6 +93,21 @@ class Setup:
         parts = ", ".join(dict.fromkeys(notes))
         return f"scale {self.scale:g}: {parts}" if parts else ""
 
+    def unsaid(self, method: str | None, *above: Tables) -> dict[str, dict[str, Any]]:
+        """Return the choices that nothing names and that the command line would make in another way.
+
+        >>> Setup().unsaid(None), Setup(default="fma").unsaid(None), Setup(default="fma").unsaid("ima")
+        ({}, {'average': {'method': 'none'}}, {})
+        """
+        if self.recipe or method:
+            return {}
+        theirs, given = preset(COMMAND_DEFAULT), methods_in(merge(self.stored, *above))
+        return {
+            section: table
+            for section, table in preset(self.default).items()
+            if section not in given and table != theirs[section]
+        }
+
     def _full(self, method: str | None, cell: Tables, *above: Tables) -> dict[str, dict[str, Any]]:
         """Return what the scale makes smaller, with that of what is laid over it that decides about minima."""
         given = merge(*above)
@@ -103,7 +122,7 @@ class Setup:
         if self.recipe:
             return recipe(self.recipe).configured(method, *above)
         own: Mapping[str, Mapping[str, Any]] = preset(method) if method else {}
-        return merge(preset(method or "ima"), self.stored, own, *above)
+        return merge(preset(method or self.default), self.stored, own, *above)
 
 
 def stored_tables(path: Path) -> dict[str, Any]:
@@ -119,7 +138,7 @@ def stored_tables(path: Path) -> dict[str, Any]:
 def with_place(error: FedscopeError, path: Path, stored: Tables) -> FedscopeError:
     """Return the error, with the file's name where the file alone is refused with it."""
     try:
-        Config.read(merge(preset("ima"), stored))
+        Config.read(merge(preset(COMMAND_DEFAULT), stored))
     except FedscopeError as alone:
         if str(alone) == str(error):
             return FedscopeError(f"{path}: {error}")

@@ -335,7 +335,8 @@ def describe_difference(there: Plan, asked: Plan) -> str:
     for run in asked.runs:
         before, after = there.of(run.name).config.tables(), run.config.tables()
         for section, table in after.items():
-            for key in sorted({*table, *before[section]}):
+            # the method first, as others have other settings
+            for key in sorted({*table, *before[section]}, key=lambda key: (key != METHOD, key)):
                 old, new = before[section].get(key), table.get(key)
                 if old != new:
                     return f", with {section}.{key} = {format_value(old)} in {run.name}, not {format_value(new)}"
@@ -401,7 +402,7 @@ def _arguments(setup: Setup, method: str | None, settings: Tables, config: Confi
         words += ["--scale", format_value(setup.scale)]
     if method:
         words += ["--method", method]
-    said = {section: dict(table) for section, table in settings.items()}
+    said = merge(setup.unsaid(method, settings), settings)
     if setup.scale is not None:
         final = config.tables()
         # a command line's settings count more than the scale: what a recipe varies is said as the scale has made it

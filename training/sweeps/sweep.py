@@ -16,7 +16,7 @@ from ...checkpoints.io.untrusted import expand_home, lost_link
 from ..config.config import Config, merge
 from ..config.from_python import SINGLE, nested_tables, tables_of_keywords
 from ..config.recipes import Cell
-from ..config.sources import Setup, stored_tables
+from ..config.sources import PYTHON_DEFAULT, Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
@@ -99,6 +99,9 @@ def sweep(
 ) -> Sweep:
     """Train a run for every combination of settings, or go on with what is there of them.
 
+    Where neither axes, recipe, configuration nor settings name a method, runs are FMA, as of :func:`fedscope.train`.
+    ``fedscope sweep`` averages such runs over rounds, by IMA.
+
     Runs are trained in a process of their own, which ends with this one, or by jobs. One that fails is named, and the
     others go on.
 
@@ -147,7 +150,7 @@ def sweep(
     cells = cells_given(axes)
     learnt = {} if task is None else {"model": {"task": handed_task(task)}}
     laid = merge(nested_tables(settings or {}), tables_of_keywords(single), learnt)
-    plan = plan_sweep(Setup(recipe, stored, scale), cells, checked_seeds(seeds), laid, share=share)
+    plan = plan_sweep(Setup(recipe, stored, scale, PYTHON_DEFAULT), cells, checked_seeds(seeds), laid, share=share)
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
 
 

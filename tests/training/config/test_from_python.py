@@ -158,6 +158,49 @@ def test_a_sweep_takes_a_configuration_and_varies_methods(tmp_path: Path) -> Non
         fedscope.sweep({"run.seed": [1]}, settings={"method": "fedprox"}, out=tmp_path / "other")
 
 
+@pytest.mark.parametrize("config", [None, {"client": {"lr": 0.1}}], ids=["nothing", "tables"])
+def test_a_sweep_without_a_method_has_the_default_of_train(config: dict[str, Any] | None, tmp_path: Path) -> None:
+    settings = {**SMALL, "run.rounds": 1}
+    made = fedscope.sweep({"client.batch": [8]}, config=config, settings=settings, out=tmp_path / "sweep")
+    wanted = config_from({**SMALL, **(config or {}), "run.rounds": 1, "client.batch": 8})
+    (run,) = made.plan.runs
+    assert run.tables == wanted.tables()
+    assert wanted.title() == "fma"
+    # the printed command trains the same: there IMA is the default
+    assert " ".join(run.arguments).count("--set average.method=none") == 1
+    again = fedscope.sweep({"client.batch": [8]}, config=config, settings=settings, out=tmp_path / "sweep")
+    assert [one.name for one in again.runs] == ["batch8"]
+
+
+def test_a_sweep_that_was_planned_with_ima_is_another(tmp_path: Path) -> None:
+    """As earlier versions did where no method was named."""
+    out = tmp_path / "sweep"
+    out.mkdir()
+    plan_sweep(Setup(), read_axes(["client.batch=8"]), (), nested_tables(SMALL)).write(out)
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.sweep({"client.batch": [8]}, settings=SMALL, out=out)
+    assert str(caught.value) == (
+        f"{out} holds another sweep, with average.method = ima in batch8, not none; give another out=, or fedscope "
+        f"sweep --resume {out}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("axes", "stored", "settings", "title"),
+    [
+        ("method=ima", {}, {}, "ima"),
+        ("client.batch=8", {"average": {"method": "ima"}}, {}, "ima"),
+        ("client.batch=8", {}, {"average": {"method": "wima"}}, "wima"),
+        ("average.method=ima", {}, {}, "ima"),
+    ],
+)
+def test_a_method_that_is_named_stays(axes: str, stored: Any, settings: Any, title: str) -> None:
+    plans = [plan_sweep(Setup("", stored, default=name), read_axes([axes]), (), settings) for name in ("ima", "fma")]
+    (one,), (other,) = (plan.runs for plan in plans)
+    assert one == other
+    assert one.config.title() == title
+
+
 @pytest.mark.parametrize("where", ["settings", "config"])
 def test_a_sweep_takes_whole_names_as_train_does(where: str, tmp_path: Path) -> None:
     """The remedy of the refusal, ``[run.rounds]``, was refused, too."""
