@@ -101,3 +101,9 @@ class Partitioner(Settings):
             groups: what else is known of the samples, by name: ``user``, ``domain``, ``superclass``, each [n] int64.
         """
         raise NotImplementedError
+
+    def split_counting(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> tuple[list[np.ndarray], int]:
+        """As :meth:`split`, and how many samples were moved between clients so that each has a minimum."""
+        return self.split(labels, clients, random, groups), 0

@@ -23,6 +23,8 @@ from .partitioner import Partitioner
 if TYPE_CHECKING:
     from .dataset import Dataset
 
+#: share of the samples beyond which it is said that they were moved to clients with too few
+MOVED = 0.05
 #: nothing but the labels is known
 NO_GROUPS: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -78,7 +80,8 @@ def partition(
         share: of the samples, see :func:`used_samples`; the others are nobody's.
         groups: what else is known of the samples; see :meth:`Partitioner.split`.
 
-    A client with too few samples to set one aside has no test part, and a warning says so. Samples whose label a
+    A client with too few samples to set one aside has no test part, and a warning says so, as of a Dirichlet split that
+    moves many samples to clients with too few. Samples whose label a
     criterion ignores (-100) are dealt out as a class of their own, behind the others, and are not among
     ``label_counts``.
 
@@ -110,9 +113,15 @@ def partition(
         raise FedscopeError(
             f"data.clients = {clients} is more than the {len(used)} training samples{of_all}; use fewer clients{remedy}"
         )
-    parts = parse_partition(text).split(
+    parts, moved = parse_partition(text).split_counting(
         labels[used], clients, generator(seed, "partition"), {kind: of[used] for kind, of in groups.items()}
     )
+    if moved > MOVED * len(used):
+        warn_user(
+            f"data.partition = {text!r} moves {100 * moved / len(used):.1f} % of the samples, so that each of "
+            f"{clients} clients has at least {min(map(len, parts))}: that is no more the split that was drawn; take "
+            "fewer clients, a greater alpha, or a partition of your own"
+        )
     parts = [used[part] for part in parts]
     empty = [k for k, part in enumerate(parts) if not len(part)]
     if empty:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -202,6 +203,29 @@ def test_dirichlet_shares_spread_with_alpha_and_keep_ten_samples() -> None:
 
     # The largest class's share: about 1 where a client has one class, 0.1 where it has all alike.
     assert spread(0.05) > 0.5 > 0.2 > spread(1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "samples", "share"),
+    [
+        ("dirichlet:0.1", 1000, "8.4 %"),
+        ("dirichlet:0.1", 10_000, ""),
+        ("domains:20,dirichlet:0.05", 1000, "11.8 %"),
+        ("domains:10,dirichlet:5", 1000, ""),
+    ],
+)
+def test_a_dirichlet_split_that_moves_many_samples_is_told_once(text: str, samples: int, share: str) -> None:
+    labels = np.arange(samples) % 10
+    clients = 2 * int(text[8:10]) if "domains" in text else 50
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        split = partition(text, labels, 10, clients, seed=0, groups={"domain": np.arange(samples) // (samples // 2)})
+    said = (
+        f"data.partition = {text!r} moves {share} of the samples, so that each of {clients} clients has at least "
+        f"{min(map(len, split.clients))}: that is no more the split that was drawn; take fewer clients, a greater "
+        "alpha, or a partition of your own"
+    )
+    assert [str(one.message) for one in caught] == ([said] if share else [])
 
 
 def test_dirichlet_ends_where_ten_samples_a_client_are_hopeless() -> None:

@@ -10,16 +10,19 @@ import numpy as np
 from ...settings.settings import setting
 from ..partitioner import Partitioner
 
+#: samples that a client gets, where the data allow it
+LEAST = 10
 #: A draw in which every client has enough samples is tried for this often; then the poorest are topped up.
 _TRIES = 100
 
 
 @dataclass(frozen=True)
 class Dirichlet(Partitioner):
-    """Each class is split over the clients by Dir(alpha); sizes differ.
+    """Each class is split over the clients by Dir(alpha); sizes differ, and are ten samples at least.
 
-    Every client gets at least ten samples, or an equal share where the data do not allow that. Draws are repeated up
-    to 100 times for it; after that samples move from the largest client to the smallest, so it always ends.
+    Where the data do not allow ten samples a client, each gets at least an equal share. Draws are repeated up to 100
+    times for it; after that samples move from the largest client to the smallest, so it always ends. Where more than
+    5 % of the samples move, a warning says so: that is no more the split that was drawn.
     """
 
     alpha: float = setting(0.1, "concentration; small means skewed", above=0)
@@ -28,7 +31,13 @@ class Dirichlet(Partitioner):
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
         """See :class:`fedscope.training.data.partitioner.Partitioner`."""
-        least = min(10, len(labels) // clients)
+        return self.split_counting(labels, clients, random, groups)[0]
+
+    def split_counting(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> tuple[list[np.ndarray], int]:
+        """See :class:`fedscope.training.data.partitioner.Partitioner`."""
+        least, moved = min(LEAST, len(labels) // clients), 0
         classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
         for _ in range(_TRIES):
             mixed, cuts = self._draw(classes, clients, random)
@@ -43,7 +52,8 @@ class Dirichlet(Partitioner):
             parts[poorest] = np.append(parts[poorest], parts[richest][given])
             parts[richest] = np.delete(parts[richest], given)
             sizes[[poorest, richest]] += 1, -1
-        return parts
+            moved += 1
+        return parts, moved
 
     def _draw(
         self, classes: list[np.ndarray], clients: int, random: np.random.Generator

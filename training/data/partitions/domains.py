@@ -66,6 +66,12 @@ class Domains(Partitioner):
     def split(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
+        """See :class:`fedscope.training.data.partitioner.Partitioner`; raises as :meth:`split_counting`."""
+        return self.split_counting(labels, clients, random, groups)[0]
+
+    def split_counting(
+        self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
+    ) -> tuple[list[np.ndarray], int]:
         """See :class:`fedscope.training.data.partitioner.Partitioner`.
 
         Raises:
@@ -80,7 +86,8 @@ class Domains(Partitioner):
                 f"give --clients {self.each * len(present)}"
             )
         inside = parse_partition(self.inside)
-        parts = []
+        parts: list[np.ndarray] = []
+        moved = 0
         for number in present:
             rows = np.flatnonzero(domain == number)
             if len(rows) < self.each:
@@ -89,8 +96,10 @@ class Domains(Partitioner):
                     "clients; take fewer clients a domain"
                 )
             within = {kind: of[rows] for kind, of in groups.items()}
-            parts += [rows[part] for part in inside.split(labels[rows], self.each, random, within)]
-        return parts
+            own, of_them = inside.split_counting(labels[rows], self.each, random, within)
+            parts += [rows[part] for part in own]
+            moved += of_them
+        return parts, moved
 
 
 PROVIDES = Domains
