@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from math import isclose
 from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError, nearest
@@ -13,10 +14,14 @@ from ..settings.own_code import OwnCode
 from ..settings.registry import method_name
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from ..methods.base import ClientMethod
 
 #: fedscope's own
 OPTIMISERS = ("sgd", "adamw", "muon")
+#: classes of torch's whose steps are about as long as the rate, whatever the gradient
+LIKE_ADAM = frozenset({"Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop", "SparseAdam"})
 
 
 def refuse_optimiser(client: ClientMethod) -> None:
@@ -68,11 +73,28 @@ def vectors_kept(client: ClientMethod) -> int:
     return client.vectors_kept + vectors_of(client.local_optimiser)
 
 
-def warn_of_rate(client: ClientMethod) -> None:
-    """Warn where AdamW or Muon is left at the rate that is SGD's default: nearly every parameter would move as far at
-    each step."""
+def warn_of_rate(client: ClientMethod, module: nn.Module) -> None:
+    """Warn where an optimiser's own rate is not used, and where AdamW, Muon or one of torch's like these is left at the
+    rate that is SGD's default: nearly every parameter would move as far at each step.
+
+    Args:
+        module: that is to be trained, for whose parameters an optimiser of the user's own is made once.
+    """
     default = next(key.default for key in fields(client) if key.name == "lr")
-    if client.local_optimiser in ("adamw", "muon") and client.lr == default:
+    like_adam = client.local_optimiser in ("adamw", "muon")
+    if isinstance(client.local_optimiser, OwnCode):
+        from .own_optimiser import own_rate  # loads torch
+
+        rate, kind, several = own_rate(client.local_optimiser, module)
+        if rate is not None and not isclose(rate, client.lr, rel_tol=1e-6):
+            ratio = ", but for the ratios of its groups' rates" if several else ""
+            warn_user(
+                f"client.optimiser = {str(client.optimiser)!r} has lr = {rate:g} of its own, which is not used{ratio}: "
+                f"client.lr = {client.lr:g} is; give --lr {rate:g}"
+            )
+            return
+        like_adam = kind in LIKE_ADAM and rate is None
+    if like_adam and client.lr == default:
         warn_user(
             f"client.lr = {client.lr:g} is the default rate of SGD, and {client.local_optimiser} moves every parameter "
             "by about the rate at each step; give --lr 0.001 or so"

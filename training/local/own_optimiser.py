@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from functools import lru_cache
+from functools import lru_cache, partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,6 +106,31 @@ def ratios_of(optimiser: torch.optim.Optimizer) -> list[float]:
     rates = [None if group.get("lr") is None else float(group["lr"]) for group in optimiser.param_groups]
     first = next((rate for rate in rates if rate), 1.0)
     return [1.0 if rate is None else rate / first for rate in rates]
+
+
+def own_rate(name: OwnCode, module: nn.Module) -> tuple[float | None, str, bool]:
+    """Return the rate that an optimiser was given by its own code, None for none; the class of torch's that it is, ""
+    for another; and whether its groups have several rates.
+
+    A rate that is its class's default was given only if the code names it, and 1 stands for the round's.
+    """
+    shapes = [parameter.shape for parameter in module.parameters() if parameter.requires_grad]
+    try:
+        optimiser = factory_of(name)([nn.Parameter(torch.zeros(shape)) for shape in shapes])
+        rates = [float(group["lr"]) for group in optimiser.param_groups if group.get("lr")]
+        usual = signature(type(optimiser)).parameters.get("lr")
+    except Exception:  # somebody else's code, which is refused in words before it steps
+        return None, "", False
+    kind = next((one.__name__ for one in type(optimiser).__mro__ if one.__module__.startswith("torch.optim.")), "")
+    rate = rates[0] if rates else 1.0
+    given = _names_rate(name.thing) or usual is None or usual.default != rate
+    return rate if given and rate != 1 else None, kind, len(set(rates)) > 1
+
+
+def _names_rate(thing: Any) -> bool:
+    """Check whether what makes an optimiser, as far as it is no function, says its rate."""
+    keywords = dict(thing.keywords) if isinstance(thing, ImportString | partial) else {}
+    return "lr" in keywords or bool(isinstance(thing, ImportString | partial) and thing.args)
 
 
 def _is_number(value: Any) -> bool:

@@ -116,7 +116,7 @@ class Federation:
         facts = model_info(config, engine.module, data.classes, data.task)
         refuse_useless(config.client, engine.module, facts.head, config.model.name)
         if measured and not resumed:
-            warn_of_rate(config.client)
+            warn_of_rate(config.client, engine.module)
             said = (without_effect(chosen) for chosen in (config.client, config.server, config.average))
             for sentence in (*chain(*said), *config.server.doubts(config), *config.average.doubts(config)):
                 warn_user(sentence)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,8 +19,9 @@ from torch.nn import functional
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.training import Config, merge, preset
 from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.import_string import ImportString
 from fedscope.training.local.local_training import LocalTask, batches, local_sgd
-from fedscope.training.local.optimiser_choice import refuse_optimiser, vectors_kept
+from fedscope.training.local.optimiser_choice import refuse_optimiser, vectors_kept, warn_of_rate
 from fedscope.training.local.optimisers import hidden_matrices, newton_schulz, refuse_useless
 from fedscope.training.local.vectorized_model import VectorizedModel
 from fedscope.training.local.vectorized_training import VectorizedTask, updates_of
@@ -451,6 +454,56 @@ def test_a_rate_that_is_sgds_default_is_noticed(tmp_path: Any) -> None:
     small = {"data": {"clients": 2}, "model": {"hidden": [4]}, "client": {"epochs": 1}, "run": {"rounds": 1}}
     with pytest.warns(FedscopeWarning, match=r"client\.lr = 0\.05 is the default rate of SGD, and adamw moves every"):
         train({**small, "client.optimiser": "adamw"}, tmp_path / "run")
+
+
+def two_rates(parameters: Any) -> torch.optim.Optimizer:
+    first, *others = parameters
+    return torch.optim.SGD([{"params": [first], "lr": 0.3}, {"params": others, "lr": 0.03}])
+
+
+def dropped(name: str, own: str, lr: str, more: str = "") -> str:
+    return (
+        f"client.optimiser = {name!r} has lr = {own} of its own, which is not used{more}: client.lr = {lr} is; give "
+        f"--lr {own}"
+    )
+
+
+RATIOS = ", but for the ratios of its groups' rates"
+SGDS = (
+    "client.lr = 0.05 is the default rate of SGD, and mine:make moves every parameter by about the rate at each step; "
+)
+SGDS += "give --lr 0.001 or so"
+
+
+@pytest.mark.parametrize(
+    ("factory", "lr", "sentence"),
+    [
+        (partial(torch.optim.Adam, lr=0.001), 0.05, dropped("mine:make", "0.001", "0.05")),  # also the class's default
+        (lambda parameters: torch.optim.SGD(parameters, 0.3), 0.1, dropped("mine:make", "0.3", "0.1")),
+        (two_rates, 0.05, dropped("mine:make", "0.3", "0.05", RATIOS)),
+        (torch.optim.Adam, 0.05, SGDS),
+        (partial(torch.optim.NAdam, betas=(0.8, 0.9)), 0.05, SGDS),
+        (partial(torch.optim.Adam, lr=1), 0.05, SGDS),  # which stands for the round's
+        (partial(torch.optim.Adam, lr=0.001), 0.001, ""),
+        (torch.optim.Adam, 0.002, ""),
+        (torch.optim.SGD, 0.05, ""),
+        (partial(torch.optim.SGD, momentum=0.9), 0.3, ""),
+        (lambda parameters: 3, 0.05, ""),
+    ],
+)
+def test_a_rate_of_an_optimisers_own_is_told(small: Any, factory: Any, lr: float, sentence: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_rate(SGD(lr=lr, optimiser=OwnCode.of("mine:make", factory)), small.module)
+    assert [str(one.message) for one in caught] == [sentence][: bool(sentence)]
+
+
+def test_a_rate_that_a_name_brings_is_told(small: Any) -> None:
+    text = "torch.optim:Adam(lr=0.01)"
+    code = OwnCode.of(text, ImportString.parse("--set client.optimiser", text))
+    with pytest.warns(FedscopeWarning) as caught:
+        warn_of_rate(SGD(optimiser=code), small.module)
+    assert [str(one.message) for one in caught] == [dropped(text, "0.01", "0.05")]
 
 
 def test_the_page_on_optimisers_lists_the_methods_that_take_them_and_those_that_do_not() -> None:
