@@ -103,6 +103,11 @@ def image_shape(architecture: Architecture, shape: tuple[int, ...], least: int) 
             f"model.name = {method_name(architecture)!r} reads samples of shape {list(shape)} as {shape[0]} channels "
             f"of {shape[1]} x {shape[2]} pixels; if their channels are last, give {MOVED}"
         )
+    if len(shape) == 2:
+        raise FedscopeError(
+            f"model.name = {method_name(architecture)!r} needs images [c, h, w], but a sample has shape {list(shape)}; "
+            "give x[:, None] if these are grey images, or use --model mlp"
+        )
     if len(shape) != 3 or min(shape[1:]) < least:
         raise FedscopeError(
             f"model.name = {method_name(architecture)!r} needs images of at least {least} x {least} pixels, but a "

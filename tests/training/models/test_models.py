@@ -495,6 +495,13 @@ def test_statistics_of_clients_are_averaged_as_their_parameters_are(images: str,
     [
         ("resnet18", (64,), {}, r"'resnet18' needs images of at least 8 x 8 pixels, .* shape \[64\]; use --model mlp$"),
         ("resnet18", (3, 8, 7), {}, r"at least 8 x 8 pixels, .* \[3, 8, 7\]; enlarge the images, or use --model mlp$"),
+        (
+            "cnn",
+            (8, 8),
+            {},
+            r"'cnn' needs images \[c, h, w\], but a sample has shape \[8, 8\]; give x\[:, None\] if these are grey "
+            r"images, or use --model mlp$",
+        ),
         ("resnet34", (3, 16, 16), {"stem": "7x7"}, r"'resnet34' needs images of at least 32 x 32 pixels"),
         ("resnet20-gn", (3, 3, 3), {}, r"'resnet20-gn' needs images of at least 4 x 4 pixels"),
         ("vgg11-gn", (3, 28, 28), {}, r"'vgg11-gn' needs images of at least 32 x 32 pixels"),
