@@ -163,7 +163,7 @@ def _plan_of(varied: Varied) -> Plan:
         )
     if len(files) > 1:
         raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
-    stored = with_code(stored_tables(Path(files[0])) if files else {}, varied.code)
+    stored = with_code(stored_tables(Path(files[0]), "--set data.name=") if files else {}, varied.code)
     axes = read_axes(word for word in keys if "=" in word)
     chosen = read_seeds(varied.seeds) if varied.seeds else ()
     setup = Setup(varied.recipe or "", stored, varied.scale)

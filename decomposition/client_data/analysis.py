@@ -15,7 +15,6 @@ from ...analysis.execution import Execution
 from ...analysis.runs import identity, open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
-from ...checkpoints.io.shell_words import quoted
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import names
 from .recorded import dataset_of, is_recorded
@@ -123,10 +122,9 @@ def _run(federation: Any) -> Run | None:
         return federation
     if not isinstance(federation, str | Path) or (Path(federation).suffix == ".toml" and not Path(federation).is_dir()):
         return None
-    if not Path(federation).exists() and str(federation).partition(":")[0] in names("data"):
-        raise FedscopeError(
-            f"{federation} is a data set, neither a run nor a configuration; give --data {quoted(federation)}"
-        )
+    from ...training.config.data_meant import refuse_data
+
+    refuse_data(federation, "neither a run nor a configuration")
     return open_run(federation, "")
 
 

@@ -196,6 +196,12 @@ def write_texts(folder: Path) -> None:
     [
         ("data runs/nowhere", "runs/nowhere"),
         ("data cifar10", "cifar10 is a data set, neither a run nor a configuration; give --data cifar10"),
+        ("data mydata:load", "mydata:load is a data set, neither a run nor a configuration; give --data mydata:load"),
+        ("data ä_b.npz", "ä_b.npz is a data set, neither a run nor a configuration; give --data 'npz:ä_b.npz'"),
+        ("train ä_b.npz", "ä_b.npz is a data set, not a configuration; give --data 'npz:ä_b.npz'"),
+        ("train digits", "digits is a data set, not a configuration; give --data digits"),
+        ("sweep ä_b.npz --seeds 0", "ä_b.npz is a data set, not a configuration; give --set data.name='npz:ä_b.npz'"),
+        ("train model.npz", "model.npz is damaged: byte"),
         ("data runs/fma --clients 3", "is a run, whose data are what they are; leave its other settings out"),
         ("data --partition shard:2", "did you mean"),
         ("data --data mnist:nowhere", "--data mnist: found no train-images-idx3-ubyte.gz"),
@@ -207,10 +213,26 @@ def write_texts(folder: Path) -> None:
 def test_likely_mistakes_are_one_sentence(
     here: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
 ) -> None:
+    if ".npz" in words:
+        np.savez("ä_b.npz", x=np.zeros((4, 2)), y=np.arange(4))
+        np.savez("model.npz", weight=np.zeros((4, 2)))
     assert run(words.split()) == 2
     told = capsys.readouterr().err
     assert message in told
     assert len(told.splitlines()) == 1 or told.startswith("Usage")
+
+
+def test_data_in_the_place_of_a_configuration_are_refused_in_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.savez("x y.npz", x=np.zeros((4, 2)), y=np.arange(4))
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.data("x y.npz")
+    assert str(caught.value) == "x y.npz is a data set, neither a run nor a configuration; give data='npz:x y.npz'"
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.sweep({"client.lr": [0.1]}, config="x y.npz", out="sweep")
+    assert str(caught.value) == "x y.npz is a data set, not a configuration; give data='npz:x y.npz'"
 
 
 def test_a_run_on_data_of_ones_own_is_shown_with_them(

@@ -11,6 +11,7 @@ from typing import Any
 from ...checkpoints import FedscopeError
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from .config import Config, merge, methods_in, read_toml, recorded_tables
+from .data_meant import refuse_data
 from .recipes import Tables, recipe
 from .scale import scale_notes, scale_tables
 
@@ -125,12 +126,16 @@ class Setup:
         return merge(preset(method or self.default), self.stored, own, *above)
 
 
-def stored_tables(path: Path) -> dict[str, Any]:
+def stored_tables(path: Path, flag: str = "--data ") -> dict[str, Any]:
     """Return the tables of a configuration file; of a run's own with what it meant when it was recorded.
 
+    Args:
+        flag: what data go behind, where such were given instead.
+
     Raises:
-        FedscopeError: what :func:`~fedscope.training.config.config.read_toml` refuses.
+        FedscopeError: data; what :func:`~fedscope.training.config.config.read_toml` refuses.
     """
+    refuse_data(path, "not a configuration", flag)
     stored = read_toml(path)
     return recorded_tables(stored) if (path.parent / "run.json").exists() else stored
 
