@@ -88,14 +88,26 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
             f"data.name = {name!r} is code of your own, which is never loaded from a file; if you know it, give "
             f"--code {quoted(f'data={name}')}"
         )
+    if not isinstance(name, OwnCode) and name.startswith("npz:"):
+        from .data.published.npz import has_training_samples
+
+        if not has_training_samples(name.partition(":")[2]):  # before it is said that they standardise nothing
+            raise FedscopeError(_without_training_samples(name))
     data = load_data(name, task)
     if (isinstance(name, OwnCode) or name.partition(":")[0] in installed("data")) and not len(data.y_train):
         data = hold_out(data)
     if not len(data.y_train):
-        raise FedscopeError(f"{data.name} lacks x_train and y_train, and training needs them; add them to the file")
+        raise FedscopeError(_without_training_samples(data.name))
     if note := labels_note(data):
         warn_user(f"{data.name}: {note}")
     return data
+
+
+def _without_training_samples(name: str) -> str:
+    return (
+        f"{name} lacks x_train and y_train, and training needs them; add them to the file, or hand over its arrays in "
+        "Python, data=(x, y), of which a fifth is set aside for tests"
+    )
 
 
 def labels_note(data: Dataset) -> str:

@@ -61,6 +61,12 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
     return as_they_are(f"npz:{path}", str(path), arrays, inputs=False, task=task)
 
 
+def has_training_samples(argument: str) -> bool:
+    """Check whether a file has some, without reading them; True where there is none, which :func:`load` refuses."""
+    path = expand_home(argument)
+    return not path.is_file() or not {"x_train", "y_train"}.isdisjoint(npz_names(path))
+
+
 def _with_targets(name: str, arrays: dict[str, np.ndarray], task: Task) -> dict[str, np.ndarray]:
     """Arrays by the names of a data set's: ``x`` and ``y`` are of the test split, ``input_ids`` and ``labels`` are made
     to such, and where the next token is learnt of tokens, targets that are missing are the next tokens, which is
