@@ -33,6 +33,15 @@ COMPARED, VALUES_COMPARED, FEWEST = 200, 2000, 10
 OTHER_SCALE = 20.0
 #: the same of whole numbers beside floats, which seldom lie in one folder by intent: as 0 to 16 and 0 to 1 do
 OTHER_TYPES = 2.0
+#: A mean of so many deviations is subtracted before numbers become float32. That has 24 binary digits, of which 12 are
+#: left for a deviation then, more than measurements have; below, numbers are standardised in float32, as ever.
+LARGE_MEAN = 2.0**12
+#: what samples that are taken as they are need then
+LESS_MEAN = "both splits less the training samples' mean (x - x_train.mean(0))"
+#: shares of a mean below which a deviation in float64 is one of rounding alone
+ROUNDING = 2.0**-44
+#: steps of float32 that a deviation needs, of samples that are taken as they are
+STEPS = 16
 #: a mean or a deviation of all values above it is far from 0 and 1: pixels from 0 to 16 or 255. A small deviation says
 #: nothing: rows that are mostly 0, as those of words, train well as they are
 GREAT_SCALE = 4.0
@@ -255,14 +264,40 @@ def say_own_scale(name: str, x_train: np.ndarray) -> None:
         )
 
 
-def say_constant(name: str, splits: Mapping[str, Any], task: Task, stored: Mapping[str, np.ndarray]) -> None:
+def say_lost_digits(place: str, x: np.ndarray, subtract: str) -> bool:
+    """Warn of numbers that are taken as they are and vary so little beside their mean that float32 has few of their
+    digits; return whether some do.
+
+    Args:
+        x: [n, ...], as they were given.
+        subtract: what to give instead.
+    """
+    if x.dtype.kind != "f" or x.dtype.itemsize <= 4 or not len(x):
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = np.asarray(sum(part.sum(axis=0, dtype=np.float64) for part in blocks(x))) / len(x)
+        squares = np.asarray(sum(((part - means) ** 2).sum(axis=0, dtype=np.float64) for part in blocks(x))) / len(x)
+        step = np.abs(means) * float(np.finfo(np.float32).eps)
+        deviations = np.sqrt(squares)
+        lost = (deviations < STEPS * step) & (deviations > ROUNDING * np.abs(means))
+    if not lost.any():
+        return False
+    first = int(np.flatnonzero(lost)[0])
+    warn_user(
+        f"{place} varies by {deviations.flat[first]:.3g} around {means.flat[first]:.3g} in {int(lost.sum()):,} of "
+        f"{lost.size:,} values of a sample, and float32 loses such digits; give {subtract}, in float64"
+    )
+    return True
+
+
+def say_constant(name: str, splits: Mapping[Any, Any], task: Task, stored: Mapping[Any, np.ndarray]) -> None:
     """Warn of samples that are all the same, so that no classes can be told apart by them, as of images that were read
     wrong. Of numbers that are learnt (a mean of each client) inputs may be so, and of a few samples.
 
     Args:
         splits: the samples by split as they are taken, [n, ...], whose rows can be taken by number; of several such
             splits the first is said.
-        stored: as they were given: where those differ, the scale of the other split has made them the same.
+        stored: as they were given: where those differ, their scale has made them the same.
     """
     if not task.has_classes:
         return
@@ -345,7 +380,11 @@ def _targets(place: str, y: np.ndarray) -> np.ndarray:
         raise FedscopeError(
             f"{place} has shape {list(y.shape)} and type {y.dtype}; targets are numbers, [N] or [N, ...]"
         )
-    return y.astype(np.int64) if y.dtype.kind in "iu" else as_float32(place, y)
+    if y.dtype.kind in "iu":
+        return y.astype(np.int64)
+    in_float = as_float32(place, y)
+    say_lost_digits(place, y, "targets less their mean in both splits (y - y_train.mean(0))")
+    return in_float
 
 
 def _labels(place: str, y: np.ndarray, ignored: bool) -> np.ndarray:

@@ -27,6 +27,7 @@ from ...evaluation.tasks import Task
 from ..import_string import ImportString, describe_error
 from ..settings.own_code import OwnCode
 from .arrays import (
+    LESS_MEAN,
     as_float32,
     as_tokens,
     channel_axis,
@@ -41,6 +42,7 @@ from .arrays import (
     refuse_other_targets,
     say_axes,
     say_constant,
+    say_lost_digits,
     say_scales,
     say_targets,
     scale_pixels,
@@ -148,7 +150,7 @@ def as_they_are(
     asked, task = task, taken_task(task, *(arrays[key] for key in ("y_test", "y_train") if key in needed))
     if task is CLASSIFICATION and may_be_tokens(arrays["x_test"], asked):
         task = TASKS["sequence-classification"]
-    x, y = {}, {}
+    x, y, lost = {}, {}, False
     for split in SPLITS[SPLITS.index("train" if needed == ARRAYS else "test") :]:
         given = arrays[f"x_{split}"]
         y[split] = check_split(name, split, given, task.taken(arrays[f"y_{split}"])[1], task)
@@ -162,6 +164,7 @@ def as_they_are(
             say_targets(name, split, given, y[split], task)
         else:
             x[split] = _inputs(place, given) if inputs else _images(place, name, given)
+            lost = lost or say_lost_digits(place, given, LESS_MEAN)
     if not inputs:
         say_axes(f"{name}: x_test", arrays["x_test"].shape)
     if "train" in x:
@@ -171,7 +174,8 @@ def as_they_are(
         if x["test"].dtype.kind == "f" and arrays["x_train"] is not arrays["x_test"]:
             other = is_pixels(arrays["x_train"]) != is_pixels(arrays["x_test"])
             say_scales(name, x["train"], x["test"], other_types=other)
-    say_constant(name, x, task, {split: arrays[f"x_{split}"] for split in x})  # of a test split some may be trained on
+    if not lost:  # of a test split some may be set aside to train on
+        say_constant(name, x, task, {split: arrays[f"x_{split}"] for split in x})
     return Dataset(
         name=name,
         path=path,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -16,6 +16,9 @@ from ...evaluation.tasks import Task
 from ...evaluation.uint8_images import Uint8Images
 from .arrays import (
     GREATEST,
+    LARGE_MEAN,
+    LESS_MEAN,
+    ROUNDING,
     SMALLEST,
     blocks,
     channel_axis,
@@ -32,6 +35,7 @@ from .arrays import (
     refuse_other_types,
     say_axes,
     say_constant,
+    say_lost_digits,
     say_scales,
     scale_pixels,
     taken_task,
@@ -131,7 +135,11 @@ def _as_given(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     for split, x in zip(SPLITS, stored, strict=True):
         refuse_unscaled(f"{name}: x_{split}", x, " or have them standardised (--standardise, standardise=True)")
     if not all(x.dtype == np.uint8 for x in stored):
-        return *_in_float(name, stored), (), ()
+        made = _in_float(name, stored)
+        for split, x in zip(SPLITS, stored, strict=True):
+            if say_lost_digits(f"{name}: x_{split}", x, LESS_MEAN):
+                break
+        return *made, (), ()
     train, test = _in_bytes(name, stored)
     nothing, one = (np.full(train.shape[3] if train.ndim == 4 else 1, value, np.float32) for value in (0, 1))
     return Uint8Images(torch.from_numpy(train), nothing, one), Uint8Images(torch.from_numpy(test), nothing, one), (), ()
@@ -141,6 +149,13 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     """Both splits standardised, with the means and deviations of the first."""
     x_train, x_test = _in_float(name, stored)
     means, deviations = _moments(lambda: blocks(x_train), stored[0])
+    offsets = np.zeros_like(means)
+    # of a feature that is constant in float32 too, which may vary by less than float32 has
+    if (np.abs(means) > LARGE_MEAN * deviations).any() and (found := _large_means(name, stored[0])).any():
+        offsets = found.reshape(means.shape)
+        x_train, x_test = _in_float(name, [_less(name, x, found) for x in stored])
+        means, deviations = _moments(lambda: blocks(x_train), stored[0])
+    deviations[deviations == 0] = 1
     if (least := float(deviations.min())) < SMALLEST:
         what = "channel" if stored[0].ndim > 2 else "feature"
         raise FedscopeError(
@@ -152,7 +167,52 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
             x -= means.astype(np.float32)
             x /= deviations.astype(np.float32)
             _refuse_far(name, split, x)
-    return x_train, x_test, tuple(means.ravel().tolist()), tuple(deviations.ravel().tolist())
+    return x_train, x_test, tuple((means + offsets).ravel().tolist()), tuple(deviations.ravel().tolist())
+
+
+def _large_means(name: str, x: np.ndarray) -> np.ndarray:
+    """Means that float32 knows too few digits beside, of samples as they were stored but scaled: one a channel of
+    images, one a feature of rows of floats, one in all of rows of integers. 0 stands for others, and where nothing but
+    float64's own rounding varies."""
+    channel = _channel_of(name, x)
+    if x.ndim == 2 and x.dtype.kind in "iu":
+        channel = None
+    axes = tuple(axis for axis in range(x.ndim) if axis != channel)
+    count = prod(x.shape[axis] for axis in axes)
+    greatest = _greatest_of(x)
+    means = np.asarray(sum((part / greatest).sum(axis=axes, keepdims=True) for part in _in_double(x))) / count
+    squares = sum(((part / greatest - means) ** 2).sum(axis=axes, keepdims=True) for part in _in_double(x))
+    deviations = np.sqrt(np.asarray(squares / count))
+    large = (np.abs(means) > LARGE_MEAN * deviations) & (deviations > ROUNDING * np.abs(means))
+    return np.where(large, means, 0.0).ravel()
+
+
+def _less(name: str, x: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Samples less these means, which are subtracted in float64, as float32 in the stored shape, scaled."""
+    shape = [1] * x.ndim
+    channel = _channel_of(name, x)
+    if len(means) > 1 and channel is not None:
+        shape[channel] = len(means)
+    made = np.empty(x.shape, np.float32)
+    row, greatest = 0, _greatest_of(x)
+    for part in _in_double(x):
+        made[row : row + len(part)] = part / greatest - means.reshape(shape)
+        row += len(part)
+    return made
+
+
+def _in_double(x: np.ndarray) -> Iterator[np.ndarray]:
+    return (part.astype(np.float64) for part in blocks(x))
+
+
+def _channel_of(name: str, x: np.ndarray) -> int | None:
+    """The axis of features or channels of stored samples."""
+    return 1 if x.ndim == 2 else channel_axis(name, x.shape)
+
+
+def _greatest_of(x: np.ndarray) -> float:
+    """What stored numbers are divided by, see :func:`scale_pixels`."""
+    return float(np.iinfo(x.dtype).max) if x.dtype.kind in "iu" else 1.0
 
 
 def _in_float(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -194,6 +254,8 @@ def _in_bytes(name: str, stored: Sequence[np.ndarray]) -> tuple[np.ndarray, np.n
     train, test = (channels_at_end(x, channel_axis(name, x.shape)) for x in stored)
     first, other = (scale_pixels(name, x[:1], 3 if x.ndim == 4 else None) for x in (train, test))
     refuse_other_shapes(name, first, other)
+    if train.ndim != test.ndim:  # [N, H, W] and [N, H, W, 1]
+        train, test = (x.reshape(x.shape[:3]) for x in (train, test))
     return train, test
 
 
@@ -216,7 +278,7 @@ def _moments_of_bytes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation in float64, shaped to be subtracted; a deviation of 0 counts as 1.
+    """Mean and deviation in float64, shaped to be subtracted.
 
     One a channel of images, one a feature of rows of floats, one in all of rows of integers.
 
@@ -236,6 +298,4 @@ def _moments(parts: Callable[[], Iterable[np.ndarray]], raw: np.ndarray) -> tupl
     for part in parts():
         squares = squares + ((part - means) ** 2).sum(axis=axes, keepdims=True)
         del part
-    deviations = np.sqrt(np.asarray(squares / count))
-    deviations[deviations == 0] = 1
-    return means, deviations
+    return means, np.sqrt(np.asarray(squares / count))

@@ -20,6 +20,7 @@ from fedscope.evaluation.tasks import Task
 from fedscope.training import Config, load_data, train
 from fedscope.training.data.arrays import blocks
 from fedscope.training.data.custom import taken_data
+from fedscope.training.data.split import pool_splits
 from fedscope.training.data.standardize import standardize
 
 RNG = np.random.default_rng(0)
@@ -507,3 +508,101 @@ def test_samples_that_may_be_the_same_are_silent() -> None:
     channel = images((4, 4, 3))
     channel["x_train"][..., 1] = 7
     assert said_of(channel) == []
+
+
+OFFSETS = [("float64", 1e8), ("float64", -1e8), ("int64", 1_700_000_000), ("float32", 1e5)]
+
+
+@pytest.mark.parametrize(("dtype", "offset"), OFFSETS)
+@pytest.mark.parametrize("shape", [(5,), (4, 4), (4, 4, 3)])
+def test_what_varies_little_beside_its_mean_is_standardised_in_float64(
+    shape: tuple[int, ...], dtype: str, offset: float
+) -> None:
+    draw = np.random.default_rng(3)
+    x = (draw.normal(size=(60, *shape)) * (20 if dtype == "int64" else 1) + offset).astype(dtype)
+    arrays = {"x_train": x[:40], "y_train": np.arange(40) % 2, "x_test": x[40:], "y_test": np.arange(20) % 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = standardize("toy", "", arrays)
+    if dtype == "int64" or len(shape) == 2:
+        axes: tuple[int, ...] = tuple(range(len(shape) + 1))
+    else:
+        axes = (0,) if len(shape) == 1 else (0, 1, 2)
+    exact = x.astype(np.longdouble)
+    if dtype == "int64" and len(shape) == 3:
+        axes = (0, 1, 2)
+    expected = (exact - exact[:40].mean(axes, keepdims=True)) / exact[:40].std(axes, keepdims=True)
+    expected = expected[:, None] if len(shape) == 2 else np.moveaxis(expected, -1, 1) if len(shape) == 3 else expected
+    np.testing.assert_allclose(data.x_train, expected[:40], atol=2e-6)
+    np.testing.assert_allclose(data.x_test, expected[40:], atol=2e-6)
+    greatest = np.iinfo(dtype).max if dtype == "int64" else 1
+    np.testing.assert_allclose(data.means, exact[:40].mean(axes).ravel() / greatest, rtol=1e-12)
+
+
+def test_ordinary_features_beside_one_of_a_large_mean_keep_their_bits() -> None:
+    x = np.random.default_rng(3).normal(size=(60, 4)) + np.float64([0, 100, 1e9, 0])
+    x[:, 3] = 0.1 + 0.2  # of no float32, and constant but for rounding
+    x[::2, 3] = 0.3
+    arrays = {"x_train": x[:40], "y_train": np.arange(40) % 2, "x_test": x[40:], "y_test": np.arange(20) % 2}
+    data = standardize("toy", "", arrays)
+    others = {**arrays, "x_train": x[:40, [0, 1, 3]], "x_test": x[40:, [0, 1, 3]]}
+    alone = standardize("toy", "", others)
+    np.testing.assert_array_equal(np.asarray(data.x_train)[:, [0, 1, 3]], alone.x_train)
+    np.testing.assert_array_equal(np.asarray(data.x_test)[:, [0, 1, 3]], alone.x_test)
+    assert not np.asarray(alone.x_train)[:, 2].any()
+
+
+@pytest.mark.parametrize("offset", [1e8, 1e7])
+def test_digits_that_float32_loses_are_said_of_samples_that_are_taken_as_they_are(offset: float) -> None:
+    x = np.random.default_rng(3).normal(size=(60, 3)) + np.float64([0, offset, 0])
+    y = np.arange(30) % 2
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        taken_data(((x[:30], y), (x[30:], y)))
+    deviation = f"{x[:30, 1].std():.3g}"
+    assert [str(one.message) for one in caught] == [
+        f"arrays: x_train varies by {deviation} around {offset:.3g} in 1 of 3 values of a sample, and float32 loses "
+        "such digits; give both splits less the training samples' mean (x - x_train.mean(0)), in float64"
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        less = x - x[:30].mean(0)
+        taken_data(((less[:30], y), (less[30:], y)))
+
+
+def test_targets_whose_digits_float32_loses_are_said() -> None:
+    x = np.random.default_rng(3).normal(size=(60, 1))
+    with pytest.warns(FedscopeWarning) as caught:
+        taken_data((x, x + 1e9), REGRESSION)
+    assert [str(one.message) for one in caught] == [
+        f"arrays: y_test varies by {x.std():.3g} around 1e+09 in 1 of 1 values of a sample, and float32 loses such "
+        "digits; give targets less their mean in both splits (y - y_train.mean(0)), in float64"
+    ]
+
+
+@pytest.mark.parametrize("first", ["x_train", "x_test"])
+@pytest.mark.parametrize("scale", [True, False])
+def test_grey_images_of_bytes_with_and_without_a_channel_are_pooled(first: str, scale: bool) -> None:
+    arrays = images((9, 9))
+    one = standardize("toy", "", {**arrays, first: arrays[first][..., None]}, scale=scale)
+    other = standardize("toy", "", arrays, scale=scale)
+    assert one.shape == (1, 9, 9)
+    for data in (one, other):
+        assert pool_splits(data).x_train.shape == (28, 1, 9, 9)
+    np.testing.assert_array_equal(np.asarray(pool_splits(one).x_train[:]), np.asarray(pool_splits(other).x_train[:]))
+
+
+def test_a_file_of_samples_without_a_split_is_refused_alone_when_it_is_to_be_trained_on(tmp_path: Path) -> None:
+    x, y = RNG.normal(size=(40, 3)), np.arange(40) % 2
+    np.savez(tmp_path / "xy.npz", x=x, y=y)
+    small = {"data.clients": 2, "run.participation": 1.0, "run.rounds": 1, "model.hidden": [4], "client.epochs": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FedscopeError) as caught:
+            train({**small, "data.name": f"npz:{tmp_path}/xy.npz"}, tmp_path / "run")
+    assert str(caught.value) == (
+        f"npz:{tmp_path}/xy.npz lacks x_train and y_train, and training needs them; add them to the file, or hand over "
+        "its arrays in Python, data=(x, y), of which a fifth is set aside for tests"
+    )
+    made = train({**small, "data.name": (x, y)}, tmp_path / "run")
+    assert sum(map(len, made.partition.clients)) == 32  # type: ignore[union-attr]
