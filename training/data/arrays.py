@@ -355,7 +355,8 @@ def as_float32(place: str, x: np.ndarray) -> np.ndarray:
         FedscopeError: other types; values that are not finite, or not in float32; none that float32 knows well.
     """
     if x.dtype.kind not in "iuf":
-        raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats")
+        remedy = "; give x.astype('float32')" if x.dtype.kind == "b" else ""
+        raise FedscopeError(f"{place} has type {x.dtype}; samples are integers or floats{remedy}")
     with np.errstate(over="ignore", under="ignore"):
         in_float: np.ndarray = x.astype(np.float32, order="C")
     if x.dtype.kind == "f" and not np.isfinite(in_float).all():

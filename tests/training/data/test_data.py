@@ -99,7 +99,11 @@ def test_the_hash_notices_one_changed_value(row: int, column: int) -> None:
             r"training samples have shape \[1, 9, 9\], test samples \[1, 7, 7\]",
         ),
         ({"x_test": np.zeros((0, 9, 9), "uint8"), "y_test": np.zeros(0, int)}, r"the test split is empty"),
-        ({"x_train": np.full((20, 9, 9), "a")}, r"samples are integers or floats"),
+        ({"x_train": np.full((20, 9, 9), "a")}, r"samples are integers or floats$"),
+        (
+            {"x_train": np.ones((20, 9, 9), bool)},
+            r"x_train has type bool; samples are integers or floats; give x.astype\('float32'\)$",
+        ),
         ({"y_train": np.full(20, np.nan)}, r"y_train contains nan; labels are whole numbers from 0"),
         ({"y_train": np.full(20, np.inf)}, r"y_train contains inf; labels are whole numbers from 0"),
         ({"y_train": np.full(20, 2.0**70)}, r"contains the label 1.18059162071741e\+21, and a model would need as"),
@@ -221,10 +225,7 @@ def test_test_samples_alone_are_taken_as_they_are(tmp_path: Path) -> None:
         FedscopeError, match=r"toy.npz has no training samples \(x_train and y_train are missing\); add"
     ):
         data.samples("train")
-    with (
-        pytest.warns(FedscopeWarning),
-        pytest.raises(FedscopeError, match=r"lacks x_train and y_train, and training n"),
-    ):
+    with pytest.raises(FedscopeError, match=r"lacks x_train and y_train, and training n"):
         train(Config.read({"data": {"name": f"npz:{tmp_path}/toy.npz"}}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     np.savez(tmp_path / "toy.npz", x_test=raw["x_test"].astype(int), y_test=raw["y_test"])
