@@ -26,12 +26,14 @@ def align_arrays(
     to: str = "first",
     module: nn.Module | None = None,
     batches: Sequence[Tensor] = (),
+    option: str = "--by",
 ) -> tuple[list[dict[str, np.ndarray]], list[tuple[Permutation, ...]]]:
     """Bring the units of networks into the order of the first one's.
 
     Args:
         networks: tensors by name; the first stays as it is.
         by: ``weights`` or ``activations``, which need ``module`` and ``batches`` of inputs.
+        option: what asks for ``by``, in sentences.
         to: ``first``: each is matched to the first; ``mean``: to the mean of those that are aligned already.
 
     Returns:
@@ -46,7 +48,8 @@ def align_arrays(
             found = match_weights(specification, reference, own)
         else:
             assert module is not None
-            found = match_activations(specification, loaded(module, reference), loaded(module, own), batches)
+            both = loaded(module, reference), loaded(module, own)
+            found = match_activations(specification, *both, batches, option=option)
         aligned.append(mover.arrays(own, found))
         moves.append(found)
     return aligned, moves
