@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...checkpoints import FedscopeError
 from .apply import Mover, Permutation, identity
 from .groups import Specification
 from .matching import match_activations, match_weights
@@ -43,7 +44,7 @@ def align_arrays(
     aligned = [dict(networks[0])]
     moves = [tuple(identity(group) for group in specification.groups)]
     for own in networks[1:]:
-        reference = aligned[0] if to == "first" else mean_of(aligned)
+        reference = aligned[0] if to == "first" else _finite_mean(aligned)
         if by == "weights":
             found = match_weights(specification, reference, own)
         else:
@@ -53,6 +54,22 @@ def align_arrays(
         aligned.append(mover.arrays(own, found))
         moves.append(found)
     return aligned, moves
+
+
+def _finite_mean(networks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """As :func:`mean_of`.
+
+    Raises:
+        FedscopeError: a sum of finite numbers that is none.
+    """
+    with np.errstate(over="ignore"):
+        made = mean_of(networks)
+    if name := next((name for name, values in made.items() if not np.isfinite(values).all()), None):
+        raise FedscopeError(
+            f"the mean of {len(networks)} models is not finite in {name}, so no units can be matched to it; give --to "
+            "first"
+        )
+    return made
 
 
 def mean_of(networks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

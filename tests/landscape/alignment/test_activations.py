@@ -70,14 +70,14 @@ class Turned(nn.Module):
 
 
 class Packed(nn.Module):
-    """Attention with one packed layer, whose keys are nearly the queries with the other sign."""
+    """Attention with one packed layer, whose keys are the queries with the other sign."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.qkv, self.out, self.head = (nn.Linear(*s) for s in ((4, 16), (16, 48), (16, 16), (16, 3)))
         with torch.no_grad():
             for values in (self.qkv.weight, self.qkv.bias):
-                values[16:32] = 0.1 * values[16:32] - values[:16]
+                values[16:32] = -values[:16]
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.embed(x.reshape(len(x), 2, 4))
@@ -200,6 +200,19 @@ def test_huge_weights_are_matched_as_others_are() -> None:
     found = [fedscope.align(huge(size), data=data()) for size in (1.0, 2.0**67)]
     (one, other) = ([vars(row) for row in each.moved] for each in found)
     assert one == other
+
+
+def test_a_mean_that_is_not_finite_is_refused() -> None:
+    nets = [net.double() for net in [*huge(1.0), *huge(1.0)[:1]]]
+    with torch.no_grad():
+        for net in nets:
+            net[2].weight.fill_(1.5e308)  # type: ignore[index]
+    x, y = data()
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.align(nets, to="mean", data=(x.double(), y))
+    assert str(caught.value) == (
+        "the mean of 2 models is not finite in 2.weight, so no units can be matched to it; give to='first'"
+    )
 
 
 def test_answers_that_are_not_finite_are_refused() -> None:
