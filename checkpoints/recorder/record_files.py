@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few, spans
-from ..models.adapters import alphas_of, checked_alpha
+from ..models.adapters import alphas_of, checked_alpha, settings_of_adapters, settings_of_run
 from ..models.weights import BFLOAT16, Weights, to_bfloat16
 from ..rounds.round import Round
 from ..runs.folders import refuse_occupied
@@ -85,9 +85,9 @@ def record_files(
         **(named or {}),
     }
     asked |= {"--lora-alpha": None if lora_alpha is None else checked_alpha(lora_alpha)}
-    asked |= {"--base": None if base is None else named_base(base)["sha256"]}
+    of_base = None if base is None else named_base(base)
+    asked |= {"--base": None if of_base is None else of_base["sha256"]}
     torn, counts = _check_import(files, out, samples, asked, force=force)
-    rounds = _RoundReader(files, architecture, aligned, served, progress)
     given: dict[str, Any] = {
         "model": model,
         "data": data,
@@ -95,6 +95,7 @@ def record_files(
         "lora_alpha": lora_alpha,
         "base": base,
     }
+    rounds = _RoundReader(files, architecture, aligned, served, progress, (lora_alpha, of_base))
     about = {"imported": provenance_of_files(files), "rounds": len(files.rounds), **(named or {})}
     about |= {} if by is None else {"aligned": {"by": by, "to": _reference(files)}}
     about |= {} if server is None else {"served": server}
@@ -170,8 +171,8 @@ class AligningClients(Protocol):
 
 
 class MakingGlobal(Protocol):
-    """Makes the global model of round after round, from the model that was sent, the clients and their n_k; and what is
-    sent in place of it in the next round.
+    """Makes the global model of round after round, from the model that was sent, the clients, their n_k and what is
+    said of their adapters; and what is sent in place of it in the next round.
 
     Attributes:
         name: of the server; provenance: what ``run.json`` says of it.
@@ -200,12 +201,16 @@ class MakingGlobal(Protocol):
         clients: Mapping[int, ModelTensors],
         samples: Mapping[int, int] | None,
         place: str,
+        adapters: Mapping[str, Any],
         /,
     ) -> ModelTensors: ...
 
 
 class _RoundReader:
     """Reads the files of round after round, and counts them.
+
+    Args:
+        given: of adapters their α and their base, as of :func:`~..models.adapters.settings_of_adapters`.
 
     Attributes:
         files, reader: what is read, and by what.
@@ -219,7 +224,9 @@ class _RoundReader:
         aligned: AligningClients | None,
         served: MakingGlobal | None,
         progress: Callable[[int, int], None] | None,
+        given: tuple[float | None, Mapping[str, str] | None],
     ) -> None:
+        self._given = given
         self.files, self.reader, self._aligned, self._served = files, FileReader(architecture), aligned, served
         self.copies = FoundCopies(files)
         self._done, self._total, self._progress = 0, sum(one.count for one in files.rounds), progress
@@ -260,7 +267,12 @@ class _RoundReader:
         sent = None if models.start is None else order(models.start)
         own = {k: order(one) for k, one in models.clients.items()}
         with _told_what_stays(number, out, there):
-            return self._served(number, sent, own, samples, f"{out}@{number}")
+            return self._served(number, sent, own, samples, f"{out}@{number}", self._adapters(own))
+
+    def _adapters(self, models: Mapping[int, ModelTensors]) -> dict[str, Any]:
+        """What the run will say of its adapters, which servers see when it is aggregated again."""
+        names = next(iter(models.values())).arrays
+        return settings_of_run(settings_of_adapters(names, self.reader.scale, *self._given))
 
     def _read(self, path: Path) -> ModelTensors:
         found = self.reader.read(path)

@@ -117,7 +117,8 @@ def _diverged(run: Run, number: int) -> list[int]:
     from ..draws.divergence import diverged_rows
 
     round_ = run.round(number)
-    return [int(k) for k in round_.client_ids[diverged_rows(recorded_matrix(round_))]]
+    lost = diverged_rows(recorded_matrix(round_))
+    return [int(k) for k, p in zip(round_.client_ids[lost], round_.weights[lost], strict=True) if p]
 
 
 def required_adapters(run: Run) -> Adapters:

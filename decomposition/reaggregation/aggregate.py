@@ -22,7 +22,7 @@ from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of
-from ...training.methods.base import ServerMethod, State
+from ...training.methods.base import Cohort, ServerMethod, State
 from ...training.returned_arrays import is_own
 from ...training.settings.registry import find, method_name, names
 from ..draws.divergence import diverged_rows
@@ -47,6 +47,7 @@ class Reaggregated:
         by_layer: the servers of layers that patterns name, each with its state as above.
         versions: each client's model, where clients keep layers of their own; made when it is called.
         client_ids: of the round.
+        weighing: the names of servers that average by weights of their own, BatchNorm's statistics, too.
     """
 
     server: str
@@ -59,6 +60,7 @@ class Reaggregated:
     versions: tuple[Callable[[], Weights], ...] = ()
     client_ids: tuple[int, ...] = ()
     outside: tuple[int, ...] = ()
+    weighing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,18 +154,13 @@ def reaggregate(
         clients = stack(aligned([start, *rows])[1:] if "start" in round_.models else aligned(rows))
     made = []
     for config, own, states in zip(configs, parts, begun, strict=True):
-        if own:
-            made.append(_by_layer(run, round_, config, own, states, start, clients, diverged))
-            continue
-        ((state, kind),) = states
-        cohort = recorded_cohort(run, round_, config)
-        if config.server.validates_on is not None:
+        if any(one.server.validates_on is not None for one in _configs(config, own)):
             measuring = measuring or EvaluationData.of(run)
-            if config.server.validates_on[0] == "train" and run.partition is not None:  # of data that were accepted
-                refuse_outside(run.partition, len(measuring.dataset.y_train), str(run.path), measuring.dataset.name)
-            seed = 0 if run.config is None else config_of(run).run.seed
-            at = (measuring.module, run.partition, seed, measuring.compute)
-            cohort = replace(cohort, validator=validator_of(config.server, measuring.dataset, *at))
+        cohorts = [_cohort(run, round_, one, measuring) for one in _configs(config, own)]
+        if own:
+            made.append(_by_layer(round_, config, own, states, cohorts, start, clients, diverged))
+            continue
+        ((state, kind),), (cohort,) = states, cohorts
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
             served = step_server(config.server, state, start, clients, cohort)
             weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
@@ -174,8 +171,25 @@ def reaggregate(
         )
         whole = _Entered(config.server, cohort.p if served.p is None else served.p)
         outside = _outside(diverged, round_, [whole], clients, weights)
-        made.append(Reaggregated(table.pop("method"), table, kind, weights, diverged, members, outside=outside))
+        weighing = () if served.p is None else (method_name(config.server),)
+        one = Reaggregated(
+            table.pop("method"), table, kind, weights, diverged, members, outside=outside, weighing=weighing
+        )
+        made.append(one)
     return made
+
+
+def _cohort(run: Run, round_: Round, config: Config, measuring: EvaluationData | None) -> Cohort:
+    """As :func:`~.server_inputs.recorded_cohort`; of a server that compares models with what measures them."""
+    cohort = recorded_cohort(run, round_, config)
+    if config.server.validates_on is None:
+        return cohort
+    assert measuring is not None
+    if config.server.validates_on[0] == "train" and run.partition is not None:  # of data that were accepted
+        refuse_outside(run.partition, len(measuring.dataset.y_train), str(run.path), measuring.dataset.name)
+    seed = 0 if run.config is None else config_of(run).run.seed
+    at = (measuring.module, run.partition, seed, measuring.compute)
+    return replace(cohort, validator=validator_of(config.server, measuring.dataset, *at))
 
 
 @dataclass(frozen=True)
@@ -235,24 +249,24 @@ def _configs(config: Config, parts: Sequence[LayerPart]) -> list[Config]:
 
 
 def _by_layer(
-    run: Run,
     round_: Round,
     config: Config,
     parts: Sequence[LayerPart],
     states: Sequence[tuple[State, Begun]],
+    cohorts: Sequence[Cohort],
     start: Weights,
     clients: Weights,
     diverged: tuple[int, ...],
 ) -> Reaggregated:
     """Let every part's server step from its layers."""
-    steps = [
-        (part, state, recorded_cohort(run, round_, part.config)) for part, (state, _) in zip(parts, states, strict=True)
-    ]
+    steps = [(part, state, cohort) for part, (state, _), cohort in zip(parts, states, cohorts, strict=True)]
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # as of whole models
-        weights = step_parts(steps, start, clients)
+        weights, own_p = step_parts(steps, start, clients)
     entered = [
-        _Entered(None if part.personal else part.config.server, cohort.p, part.names) for part, _, cohort in steps
+        _Entered(None if part.personal else part.config.server, cohort.p if p is None else p, part.names)
+        for part, cohort, p in zip(parts, cohorts, own_p, strict=True)
     ]
+    weighing = [method_name(part.config.server) for part, p in zip(parts, own_p, strict=True) if p is not None]
     kinds = {part.pattern: kind for part, (_, kind) in zip(parts, states, strict=True)}
     table = config.tables()["server"]
     return Reaggregated(
@@ -267,4 +281,5 @@ def _by_layer(
         versions=own_versions(weights, clients, parts),
         client_ids=tuple(map(int, round_.client_ids)),
         outside=_outside(diverged, round_, entered, clients, weights),
+        weighing=tuple(dict.fromkeys(weighing)),
     )

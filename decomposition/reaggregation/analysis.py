@@ -25,9 +25,9 @@ from .resolved_servers import (
     all_servers,
     configs_of,
     or_branch,
-    own_server,
     patterns_of,
     refuse_unasked,
+    server_of_rest,
     servers_of_layers,
     with_layers,
 )
@@ -97,7 +97,8 @@ def reaggregate(
     if not given and not by_layer:
         raise FedscopeError("there is no server to aggregate by; give --server fedavgm, or --layers head=personal")
     changes = settings_of(settings, or_branch(opened, number))
-    names = servers_of(given) if given else own_server(opened, number, source)
+    patterns = [pattern for pattern, _ in by_layer]
+    names = servers_of(given) if given else server_of_rest(opened, number, source, patterns)
     refuse_unasked(opened, number, source, own=not given)
     of_layers = servers_of_layers(by_layer)
     configs = configs_of(opened, number, all_servers(names, of_layers), changes)

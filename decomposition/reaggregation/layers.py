@@ -22,39 +22,57 @@ if TYPE_CHECKING:
     from .requested_servers import LayerPart
 
 
-def step_parts(parts: Sequence[tuple[LayerPart, State, Cohort]], start: Weights, clients: Weights) -> Weights:
+def step_parts(
+    parts: Sequence[tuple[LayerPart, State, Cohort]], start: Weights, clients: Weights
+) -> tuple[Weights, list[np.ndarray | None]]:
     """Make the model whose parts are what their servers make of them, with the bits that they give the whole.
 
     A server is given the columns of its layers alone: of the clients, of ``start`` and of every vector [P] in its
     state. Clients on the disk are read once, in blocks of columns as :func:`step_server` reads them; a server that
     reads layers reads its own. Statistics of a layer are averaged with the p of its server.
+
+    Returns:
+        The model, and of each part the weights [C] that its server has of its own; None where it has none.
     """
     layout, rows = clients.layout, as_disk_matrix(clients.parameters)
     parameters, buffers = np.empty(layout.size, layout.dtype), dict[str, np.ndarray]()
-    by_block = []
-    for part, state, cohort in parts:
-        if rows is not None and part.config.server.reads == "columns":
+    by_block, own_p = [], dict[int, np.ndarray | None]()
+    for at, (part, state, cohort) in enumerate(parts):
+        pieces = _pieces(layout, part.names, together=rows is None)
+        if not pieces:  # of statistics alone, which are averaged with what any column has
+            columns = (TensorEntry("columns", (1,), layout.dtype.name, "parameter"),)
+            models = (Weights(Layout(columns), one.parameters[..., :1], {}) for one in (start, clients))
+            own_p[at] = _step(part, state, cohort, layout.size, slice(0, 1), *models).p
+        elif part.config.server.needs_all:  # it is given no part of a model, and so this one is all of it
+            served = _step(part, state, cohort, layout.size, slice(None), start, clients)
+            parameters[:], own_p[at] = served.parameters, served.p
+        elif rows is not None and part.config.server.reads == "columns":
             taken = np.zeros(layout.size, bool)
             for name in part.names & layout.slices.keys():
                 taken[layout.slices[name]] = True
-            by_block.append((part, state, cohort, taken))
+            by_block.append((at, taken))
         else:
-            for entries in _pieces(layout, part.names, together=rows is None):
+            for entries in pieces:
                 where = _columns(layout, entries)
                 models = (Weights(Layout(entries), one.parameters[..., where], {}) for one in (start, clients))
-                parameters[where] = _step(part, state, cohort, layout.size, where, *models)
-        some = {entry.name: clients.buffers[entry.name] for entry in layout.buffers if entry.name in part.names}
-        buffers |= mean_buffers(Weights(layout, clients.parameters, some), cohort, Served(parameters))
+                served = _step(part, state, cohort, layout.size, where, *models)
+                parameters[where], own_p[at] = served.parameters, served.p
     for block, values in rows.blocks() if rows is not None and by_block else ():
-        for part, state, cohort, taken in by_block:
+        for at, taken in by_block:
+            part, state, cohort = parts[at]
             own = np.flatnonzero(taken[block])
             if len(own):
                 entries = (TensorEntry("columns", (len(own),), layout.dtype.name, "parameter"),)
                 where = own + block.start
                 given = values if len(own) == values.shape[1] else values[:, own]
                 models = (Weights(Layout(entries), one, {}) for one in (start.parameters[where], given))
-                parameters[where] = _step(part, state, cohort, layout.size, where, *models)
-    return Weights(layout, parameters, {entry.name: buffers[entry.name] for entry in layout.buffers})
+                served = _step(part, state, cohort, layout.size, where, *models)
+                parameters[where], own_p[at] = served.parameters, served.p
+    for at, (part, _, cohort) in enumerate(parts):
+        some = {entry.name: clients.buffers[entry.name] for entry in layout.buffers if entry.name in part.names}
+        buffers |= mean_buffers(Weights(layout, clients.parameters, some), cohort, Served(parameters, p=own_p[at]))
+    made = Weights(layout, parameters, {entry.name: buffers[entry.name] for entry in layout.buffers})
+    return made, [own_p[at] for at in range(len(parts))]
 
 
 def _step(
@@ -65,10 +83,10 @@ def _step(
     where: np.ndarray | slice,
     start: Weights,
     clients: Weights,
-) -> np.ndarray:
+) -> Served:
     """Return what a server makes of some columns, of a state whose vectors have all ``size``."""
     own = {name: value[where] if np.shape(value) == (size,) else value for name, value in state.items()}
-    return step_server(part.config.server, own, start, clients, cohort).parameters
+    return step_server(part.config.server, own, start, clients, cohort)
 
 
 def own_versions(made: Weights, clients: Weights, parts: Sequence[LayerPart]) -> tuple[Callable[[], Weights], ...]:

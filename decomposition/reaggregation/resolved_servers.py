@@ -11,6 +11,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.code_words import code_words
 from ...checkpoints.io.shell_words import command_line, quoted
+from ...checkpoints.models.layers import chosen_layers, layers_of
 from ...training.config.config import Config
 from ...training.inputs.given_servers import add_server, refuse_no_server, servers_of
 from ...training.loop.run_history import config_at
@@ -39,6 +40,23 @@ def own_server(run: Run, number: int, source: EvaluationConfig) -> dict[str, dic
     given = code_of_objects(source.code)
     code = code_named(run, KINDS["server"], name, given, changed=source.code_changed, rounds=[number])
     return {name: {}} if code is None else {code: {} if code == name else table}  # of its name it keeps the run's
+
+
+def server_of_rest(
+    run: Run, number: int, source: EvaluationConfig, patterns: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Name the server of the layers that no pattern names, which is the run's own; where none is left nobody has to
+    know it, and plain FMA stands in its place.
+
+    Raises:
+        FedscopeError: as :func:`own_server`, of layers that are left; a pattern that names no layer.
+    """
+    table, named = server_table(run, number), {one.name for p in patterns for one in chosen_layers(run.layout, p)}
+    unknown = table is None or names_code(KINDS["server"], str(table["method"]))
+    asked = "server" in code_of_objects(source.code) or source.code_changed
+    if unknown and not asked and all(layer.name in named for layer in layers_of(run.layout)):
+        return {"fma": {}}
+    return own_server(run, number, source)
 
 
 def server_table(run: Run, number: int) -> dict[str, Any] | None:

@@ -90,8 +90,9 @@ class Reaggregation(TableResult):
         measured: the recorded model first, then plain FMA, then what was asked for.
         attrs: provenance: run, round, servers, data, split, samples, versions; ``diverged``, the clients by their ids
             whose recorded models are not finite; ``outside``, those of them without a part in a model, by its name,
-            where there are any; ``members``, the clients that a server has chosen, by its name; ``layers``, pairs of a
-            pattern and its server; ``layer_states``, what these servers began with.
+            where there are any; ``members``, the clients that a server has chosen, by its name; ``own_weights``, the
+            servers with weights of their own; ``layers``, pairs of a pattern and its server; ``layer_states``, what
+            these servers began with.
         models: the models asked for, by their server's name; read when first used where it was loaded. In layers that
             clients keep it has their mean with p.
         by_client: where clients keep layers, each client's model.
@@ -273,7 +274,12 @@ class Reaggregation(TableResult):
         if (by := self.attrs.get("align")) is not None:
             notes.append(f"the clients' units were brought into one order before, matched by {by}")
         if words := describe_statistics(self.attrs, str(self.attrs.get("normalization_policy", ""))):
-            every = "for every server" if "re-estimated" in words else "with p, for every server"
+            own = [self.called(server) for server in self.attrs.get("own_weights", ())]
+            every = "with p, for every server"
+            if "re-estimated" in words:
+                every = "for every server"
+            elif own:
+                every = f"with p, and for {list_few(own)} with weights of {'its' if len(own) == 1 else 'their'} own"
             notes.append(f"{words}, {every}")
         path = Path(self.attrs["run"]["path"])
         run = Run.open(path) if (path / "run.json").is_file() else None

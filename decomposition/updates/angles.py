@@ -72,8 +72,14 @@ class RoundUpdates(Serializable):
 
     @property
     def diverged(self) -> list[int]:
-        """The clients whose update has no finite length, by their ids; of their round no mean exists."""
+        """The clients whose update has no finite length, by their ids. Cosines over pairs do not exist in their round,
+        and where one of them has a weight, no mean either."""
         return [int(k) for k in self.client_ids[~np.isfinite(self.norm)]]
+
+    @property
+    def has_mean(self) -> bool:
+        """Whether no client that diverged has a weight."""
+        return not self.weights[~np.isfinite(self.norm)].any()
 
 
 def update_products(
@@ -175,7 +181,8 @@ def geometry(
     """Compute the geometry of one round's updates, see :class:`RoundUpdates`.
 
     The direction of an update that is zero does not exist: its cosines are NaN, and the mean, the extremes and the
-    standard error are those of the pairs of other clients. A client that diverged makes them NaN.
+    standard error are those of the pairs of other clients. A client that diverged makes them NaN, and with a weight
+    above 0 also what is of the mean.
 
     Args:
         products: [C+1, C+1], as :func:`~fedscope.decomposition.updates.angles.update_products` makes them.

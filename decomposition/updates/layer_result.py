@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, field
+from math import isfinite
 from typing import Any, ClassVar, Self
 
 from ...checkpoints import FedscopeError
@@ -61,10 +62,17 @@ class LayerUpdates(LayerCells, TableResult):
         together = f"all layers together {_cosine(whole)}, {_kept(whole)}"
         sentence = f"{self.run}, round {whole.round}: {self._least(parts)}{together}"
         sentence += describe_errors(sentence, "clients")
-        lost = [f"{cell.diverged} in {cell.layer}" for cell in parts or [whole] if cell.diverged]
-        if lost:
-            shown = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
-            sentence += f"; clients diverged ({shown}): no mean exists there"
+        lost = [cell for cell in parts or [whole] if cell.diverged]
+        for some, cost in (
+            ([cell for cell in lost if not _has_mean(cell)], "no mean exists there"),
+            (
+                [cell for cell in lost if _has_mean(cell)],
+                "with weight 0, and only cosines over pairs are missing there",
+            ),
+        ):
+            if some:
+                shown = ", ".join(f"{cell.diverged} in {cell.layer}" for cell in some[:3])
+                sentence += f"; clients diverged ({shown}{', ...' if len(some) > 3 else ''}): {cost}"
         if about := of_adapters(self.attrs):
             sentence += f"; {about}"
         return "\n".join([sentence, *self.attrs.get("left_out", ())])
@@ -96,6 +104,11 @@ class LayerUpdates(LayerCells, TableResult):
 
 def _by(name: str) -> Any:
     return lambda cell: getattr(cell, name)
+
+
+def _has_mean(cell: LayerRow) -> bool:
+    """Tell whether the clients that diverged, if any, have no part in the mean."""
+    return cell.norm_of_mean is not None and isfinite(cell.norm_of_mean)
 
 
 def _cosine(cell: LayerRow) -> str:

@@ -200,15 +200,28 @@ def _rounds_in(path: Path) -> list[tuple[str, str]]:
 def describe_divergence(result: ClientUpdates) -> str:
     """Describe the clients that diverged, by round, and what that costs; "" where none did."""
     lost = [round_ for round_ in result.rounds if round_.diverged]
+    without = [round_ for round_ in lost if round_.has_mean]
+    have = "they have" if sum(len(round_.diverged) for round_ in without) > 1 else "it has"
+    said = [
+        _lost_words([round_ for round_ in lost if not round_.has_mean], "no mean exists there"),
+        _lost_words(
+            without, f"with weight 0 {have} no part in the mean, and only cosines over pairs are missing there"
+        ),
+    ]
+    return "; ".join(filter(None, said))
+
+
+def _lost_words(lost: Sequence[RoundUpdates], cost: str) -> str:
+    """Say who diverged in some rounds, and what it costs; "" of none."""
     if not lost:
         return ""
     if len(lost) <= NAMED:
         who = ", ".join(f"{_who(round_.diverged)} of round {round_.round}" for round_ in lost)
-        return f"{who} diverged: no mean exists there"
+        return f"{who} diverged: {cost}"
     first = lost[0]
     return (
         f"clients of rounds {spans(round_.round for round_ in lost)} diverged, first {_who(first.diverged)} of round "
-        f"{first.round}: no mean exists there"
+        f"{first.round}: {cost}"
     )
 
 

@@ -105,7 +105,7 @@ def align(
             from .measure_alignment import Aligner, measure_means
             from .several import mean_of
 
-            aligner = Aligner(first.module, calibration, source.compute)
+            aligner = Aligner(first.module, calibration, source.compute, option="--by")
             attrs = {**attrs, "aligned": 0 if cohorts else len(given), "stopped": list(aligner.specification.stopped)}
             rows, averages, made = [], [], {}
             with work.progress("align") as report:

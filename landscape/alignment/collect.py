@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -37,14 +38,14 @@ class _Found:
 def collect(
     atoms: Atoms,
     parameters: Mapping[str, Value],
-    taps: Sequence[tuple[int, int, Axis]],
+    taps: Sequence[tuple[int, Value, tuple[int, ...]]],
     shapes: Mapping[str, tuple[int, ...]],
     aliases: Mapping[str, str],
     stopped: Sequence[str],
     calls: int,
 ) -> Specification:
     """Build the specification of a trace."""
-    seen = [(call, dim, join(atoms, axis)) for call, dim, axis in taps if axis and _alone(atoms, axis)]
+    seen = _seen(atoms, taps)
     _fix_many_blocks(atoms, parameters)
     while (wrong := _inconsistent(atoms, found := _walk(atoms, parameters))) is not None:
         atoms.fix(wrong)
@@ -64,17 +65,56 @@ def collect(
             units.append(Units(size, tuple(tuple(_place(where) for where in found.places[one]) for one in family)))
         first = str(places[0][0][0])
         groups.append(Group(first, atoms.sizes[atom], tuple(map(_place, places)), tuple(units)))
-    shown = _Found()
-    for call, dim, atom in seen:
-        _walk_atom(atoms, shown, atom, (call, dim), np.arange(atoms.sizes[atoms.find(atom)])[:, None], None, None)
-    made = [
-        Tap(int(call), dim, index, *number[atom])
-        for atom, places in shown.places.items()
-        if atom in number
-        for (call, dim), index, _ in places
-    ]
-    made.sort(key=lambda tap: tap.call)
+    made = []
+    for call, dim, atom, value in seen:
+        shown, length = _Found(), value.shape[dim]
+        _walk_atom(atoms, shown, atom, (call, dim), np.arange(length)[:, None], None, None)
+        known = {one: places for one, places in shown.places.items() if one in number}
+        others = _others(atoms, value, dim, number.keys()) if known else None
+        if others is not None:
+            for one, places in known.items():
+                made += [Tap(call, dim, length, index, *number[one], others) for _, index, _ in places]
     return Specification(tuple(groups), tuple(stopped), dict(shapes), dict(aliases), tuple(made), calls)
+
+
+def _seen(atoms: Atoms, taps: Sequence[tuple[int, Value, tuple[int, ...]]]) -> list[tuple[int, int, int, Value]]:
+    """Return of each result the dimensions, from the last one on, that may show units, with an atom for each."""
+    found = []
+    for call, value, dims in taps:
+        for k, dim in enumerate(dims):
+            dim = dim % len(value.shape) - len(value.shape)
+            axis = value.axes[dim]
+            # where units are not expected, several factors may be samples, whose number is another one elsewhere
+            if axis and _alone(atoms, axis) and (k == 0 or len(axis) == 1):
+                found.append((call, dim, join(atoms, axis), value))
+    return found
+
+
+def _others(atoms: Atoms, value: Value, dim: int, units: Collection[int]) -> tuple[tuple[int, int], ...] | None:
+    """Return the other dimensions that hold units, as :class:`~.groups.Tap` has them; None where samples lie between
+    these."""
+    found = []
+    for at, axis in enumerate(value.axes, -len(value.shape)):
+        holds = [_holds(atoms, factor, units) for factor in axis]
+        if at == dim or not any(holds):
+            continue
+        if holds[0] and not all(holds):
+            return None
+        block = prod(factor.size for factor in (axis if holds[0] else axis[1:]))
+        found.append((at, block))
+    return tuple(found)
+
+
+def _holds(atoms: Atoms, factor: Factor, units: Collection[int]) -> bool:
+    """Tell whether a factor holds some of these atoms."""
+    left = [int(atom) for atom in factor.atoms.reshape(-1)]
+    while left:
+        atom = _effective(atoms, left.pop())
+        if atom in units:
+            return True
+        if (split := atoms.splits.get(atom)) is not None:
+            left += [split.outer, *split.parts]
+    return False
 
 
 def _alone(atoms: Atoms, axis: Axis) -> bool:

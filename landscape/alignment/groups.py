@@ -94,12 +94,17 @@ class Tap:
 
     Attributes:
         call: its number among those that show units.
-        dim: the dimension of the units; index: of each unit its entries there, [size, m].
+        dim: the dimension of the units, from the last one, -1, on; length: how many entries it has.
+        index: of each unit its entries there, [size, m].
         group: the number of the group; inner: that of the units inside, with their block; None for the group itself.
+        others: the other dimensions that hold units, which another network has in another order, each with how many
+            entries that follow each other are all of these.
     """
 
     call: int
     dim: int
+    length: int
     index: np.ndarray
     group: int
     inner: tuple[int, int] | None = None
+    others: tuple[tuple[int, int], ...] = ()

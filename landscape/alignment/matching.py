@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...checkpoints import FedscopeError
 from .apply import Mover, Permutation, identity
-from .groups import Group, Place, Specification
+from .groups import Group, Place, Specification, Tap
 from .same_answers import OTHERWISE, unmet_words
 from .tracing import TAPPED, computed_plainly, operation_of
 
@@ -87,8 +87,7 @@ class _Weights:
             # whole numbers are no units, and statistics are measured and not learnt
             if np.asarray(reference[name]).dtype.kind == "f" and not name.endswith(("running_mean", "running_var"))
         ]
-        self.first = {name: np.asarray(reference[name], np.float32) for name in names}
-        self.second = {name: np.asarray(model[name], np.float32) for name in names}
+        self.first, self.second = (_scaled({name: one[name] for name in names}) for one in (reference, model))
 
     def value(self, permutations: Sequence[Permutation]) -> float:
         """Return the inner product."""
@@ -171,6 +170,15 @@ class _Weights:
         return best
 
 
+def _scaled(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Return tensors in float32 and by one power of 2 below 1, so that no sum of their products overflows: which
+    permutation is best, and every other digit, stays."""
+    largest = max((float(np.abs(values).max()) for values in arrays.values() if np.size(values)), default=0.0)
+    by = -int(np.frexp(largest)[1])
+    wide = {name: np.asarray(values, np.promote_types(values.dtype, np.float32)) for name, values in arrays.items()}
+    return {name: np.ldexp(values, by).astype(np.float32) for name, values in wide.items()}
+
+
 def same(first: Permutation, second: Permutation) -> bool:
     """Tell whether two permutations move all units alike."""
     pairs = zip((first.outer, *first.inner), (second.outer, *second.inner), strict=True)
@@ -198,18 +206,25 @@ class _Tapping(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def match_activations(
-    specification: Specification, reference: nn.Module, model: nn.Module, batches: Sequence[Tensor]
+    specification: Specification,
+    reference: nn.Module,
+    model: nn.Module,
+    batches: Sequence[Tensor],
+    *,
+    option: str = "--by",
 ) -> tuple[Permutation, ...]:
     """Match a network's units to those of a reference by the correlations of what they answer.
 
     Args:
         reference, model: the networks, on the device of the samples.
         batches: of inputs, of the same kind as the networks were traced with.
+        option: what asks for this, in sentences.
 
     Raises:
-        FedscopeError: a network that does not compute the same operations on all samples.
+        FedscopeError: a network that does not compute the same operations on all samples; units that no operation
+            shows, with the layer; answers that are not finite.
     """
-    sums = _Correlations(specification)
+    sums = _Correlations(specification, option)
     for x in batches:
         found = []
         for module in (reference, model):
@@ -218,7 +233,7 @@ def match_activations(
                 module(x)
             if tapping.call != specification.calls:
                 why = unmet_words(specification)
-                remedy = f": {why}; {OTHERWISE}" if why else "; match by weights"
+                remedy = f": {why}; {OTHERWISE}" if why else f"; give {option} weights"
                 raise FedscopeError(
                     f"{type(module).__name__} computes {specification.calls} products and norms of its first samples, "
                     f"but {tapping.call} of others, so what its units answer cannot be compared{remedy}"
@@ -226,31 +241,59 @@ def match_activations(
             found.append(answers)
         for call, first in found[0].items():
             sums.add(call, first, found[1][call])
+    sums.refuse_unseen()
     return tuple(assign(sums.similar(g, group)) for g, group in enumerate(specification.groups))
 
 
 class _Correlations:
     """Correlations of units of two networks, over batches."""
 
-    def __init__(self, specification: Specification) -> None:
-        self.calls: dict[int, list[Any]] = {}
+    def __init__(self, specification: Specification, option: str) -> None:
+        self.groups, self.option = specification.groups, option
+        self.calls: dict[int, list[Tap]] = {}
         for tap in specification.taps:
             self.calls.setdefault(tap.call, []).append(tap)
-        self.sums: dict[int, list[np.ndarray]] = {}
+        self.sums: dict[tuple[int, int], list[np.ndarray]] = {}
 
     def add(self, call: int, first: Tensor, second: Tensor) -> None:
-        """Add what an operation of both networks gave."""
-        dim = self.calls[call][0].dim
-        two = [one.movedim(dim, 0).reshape(one.shape[dim], -1).double() for one in (first, second)]
-        x, y = two
-        new = [x.sum(1), y.sum(1), (x * x).sum(1), (y * y).sum(1), x @ y.T, torch.tensor(float(x.shape[1]))]
-        numbers = [one.cpu().numpy() for one in new]
-        held = self.sums.get(call)
-        self.sums[call] = numbers if held is None else [a + b for a, b in zip(held, numbers, strict=True)]
+        """Add what an operation of both networks gave.
 
-    def correlation(self, call: int) -> np.ndarray:
+        Raises:
+            FedscopeError: it is not finite.
+        """
+        for tap in {one.dim: one for one in self.calls[call]}.values():
+            if first.shape[tap.dim] != tap.length:  # samples are among its entries
+                continue
+            x, y = (_entries(one.double(), tap) for one in (first, second))
+            new = [x.sum(1), y.sum(1), (x * x).sum(1), (y * y).sum(1), x @ y.T, torch.tensor(float(x.shape[1]))]
+            numbers = [one.cpu().numpy() for one in new]
+            if not all(np.isfinite(one).all() for one in numbers):
+                raise FedscopeError(
+                    f"units of {self.groups[tap.group].name} answer with a NaN or an infinity, so they cannot be "
+                    f"matched by activations; give {self.option} weights"
+                )
+            held = self.sums.get((call, tap.dim))
+            self.sums[call, tap.dim] = numbers if held is None else [a + b for a, b in zip(held, numbers, strict=True)]
+
+    def refuse_unseen(self) -> None:
+        """Refuse units that no operation has shown, which would stay where they are.
+
+        Raises:
+            FedscopeError: names their layer.
+        """
+        shown = [tap for taps in self.calls.values() for tap in taps if (tap.call, tap.dim) in self.sums]
+        tables = {(tap.group, None if tap.inner is None else tap.inner[0]) for tap in shown}
+        for g, group in enumerate(self.groups):
+            wanted: Sequence[int | None] = range(len(group.inner)) or [None]
+            if any((g, table) not in tables for table in wanted):
+                raise FedscopeError(
+                    f"no product or norm shows what the units of {group.name} answer, so they cannot be matched by "
+                    f"activations; give {self.option} weights"
+                )
+
+    def correlation(self, call: int, dim: int) -> np.ndarray:
         """Return the correlations of all entries, [n, n]; 0 where one does not vary."""
-        x, y, xx, yy, xy, n = self.sums[call]
+        x, y, xx, yy, xy, n = self.sums[call, dim]
         cov = xy / n - np.outer(x / n, y / n)
         spread = np.sqrt(np.outer(np.maximum(xx / n - (x / n) ** 2, 0), np.maximum(yy / n - (y / n) ** 2, 0)))
         found: np.ndarray = np.divide(cov, spread, out=np.zeros_like(cov), where=spread > 1e-12)
@@ -260,21 +303,39 @@ class _Correlations:
         """Return the similarities of a group's units: the sums of their correlations."""
         outer = np.zeros((group.size, group.size))
         inner = [np.zeros((group.size, group.size, units.size, units.size)) for units in group.inner]
-        for call, taps in self.calls.items():
-            mine = [tap for tap in taps if tap.group == g]
-            if not mine or call not in self.sums:
+        for call, dim in self.sums:
+            mine = [tap for tap in self.calls[call] if tap.group == g and tap.dim == dim]
+            if not mine:
                 continue
-            found = self.correlation(call)
+            found = self.correlation(call, dim)
             inside = [tap for tap in mine if tap.inner is not None]
             for one in mine:
                 if one.inner is None and not inside:
                     for column in range(one.index.shape[1]):
                         at = one.index[:, column]
                         outer += found[np.ix_(at, at)]
-            for one in inside:
-                for two in inside:
-                    if one.inner[0] == two.inner[0]:
-                        k, i, j = one.inner[0], one.inner[1], two.inner[1]
+            blocks = _by_block(inside)
+            for (k, i), own in blocks.items():
+                for (table, j), theirs in blocks.items():
+                    # a packed layer shows several: a block's queries are compared with another's, not with its keys
+                    for one, two in zip(own, theirs, strict=False) if k == table else ():
                         for column in range(one.index.shape[1]):
                             inner[k][i, j] += found[np.ix_(one.index[:, column], two.index[:, column])]
         return outer, inner
+
+
+def _entries(values: Tensor, tap: Tap) -> Tensor:
+    """Return what each entry of a tap's dimension is for all samples, [n, m]: the mean over other units, as another
+    network has these in another order."""
+    for dim, block in tap.others:
+        values = torch.unflatten(values, dim, (-1, block)).mean(dim)
+    return values.movedim(tap.dim, 0).reshape(values.shape[tap.dim], -1)
+
+
+def _by_block(taps: Sequence[Tap]) -> dict[tuple[int, int], list[Tap]]:
+    """Sort the taps of units inside of blocks by table and block, in the order in which a result shows them."""
+    found: dict[tuple[int, int], list[Tap]] = {}
+    for tap in taps:
+        if tap.inner is not None:
+            found.setdefault(tap.inner, []).append(tap)
+    return found

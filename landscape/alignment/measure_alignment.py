@@ -37,9 +37,11 @@ class Aligner:
     Args:
         module: the architecture.
         samples: on which activations are matched and repaired.
+        option: what says by what units are matched, in sentences.
     """
 
-    def __init__(self, module: nn.Module, samples: Samples, compute: Compute) -> None:
+    def __init__(self, module: nn.Module, samples: Samples, compute: Compute, *, option: str = "--align") -> None:
+        self.option = option
         self.replica = Replica(module, where_followed(module, compute))
         self.module, self.samples = self.replica.module, samples
         self.x: Tensor = self.replica.prepare(samples.x)[:]
@@ -88,7 +90,7 @@ class Aligner:
         self, models: Sequence[Weights], labels: Sequence[str], by: str, to: str
     ) -> tuple[list[dict[str, np.ndarray]], list[tuple[Permutation, ...]]]:
         for label, weights in zip(labels, models, strict=True):
-            if not np.isfinite(weights.parameters).all():
+            if not all(np.isfinite(one).all() for one in (weights.parameters, *weights.buffers.values())):
                 raise FedscopeError(f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out")
         arrays = [weights.arrays() for weights in models]
         aligned, moves = align_arrays(
@@ -98,6 +100,7 @@ class Aligner:
             to=to,
             module=self.module,
             batches=self.batches() if by == "activations" else (),
+            option=self.option,
         )
         for label, own, made, move in zip(labels, arrays, aligned, moves, strict=True):
             if any(one.moved for one in move):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...checkpoints import FedscopeError
 from .apply import Mover, Permutation, identity
 from .groups import Specification
 from .matching import match_activations, match_weights
@@ -26,12 +27,14 @@ def align_arrays(
     to: str = "first",
     module: nn.Module | None = None,
     batches: Sequence[Tensor] = (),
+    option: str = "--by",
 ) -> tuple[list[dict[str, np.ndarray]], list[tuple[Permutation, ...]]]:
     """Bring the units of networks into the order of the first one's.
 
     Args:
         networks: tensors by name; the first stays as it is.
         by: ``weights`` or ``activations``, which need ``module`` and ``batches`` of inputs.
+        option: what asks for ``by``, in sentences.
         to: ``first``: each is matched to the first; ``mean``: to the mean of those that are aligned already.
 
     Returns:
@@ -41,15 +44,32 @@ def align_arrays(
     aligned = [dict(networks[0])]
     moves = [tuple(identity(group) for group in specification.groups)]
     for own in networks[1:]:
-        reference = aligned[0] if to == "first" else mean_of(aligned)
+        reference = aligned[0] if to == "first" else _finite_mean(aligned)
         if by == "weights":
             found = match_weights(specification, reference, own)
         else:
             assert module is not None
-            found = match_activations(specification, loaded(module, reference), loaded(module, own), batches)
+            both = loaded(module, reference), loaded(module, own)
+            found = match_activations(specification, *both, batches, option=option)
         aligned.append(mover.arrays(own, found))
         moves.append(found)
     return aligned, moves
+
+
+def _finite_mean(networks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """As :func:`mean_of`.
+
+    Raises:
+        FedscopeError: a sum of finite numbers that is none.
+    """
+    with np.errstate(over="ignore"):
+        made = mean_of(networks)
+    if name := next((name for name, values in made.items() if not np.isfinite(values).all()), None):
+        raise FedscopeError(
+            f"the mean of {len(networks)} models is not finite in {name}, so no units can be matched to it; give --to "
+            "first"
+        )
+    return made
 
 
 def mean_of(networks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -30,10 +30,13 @@ from .operations import RULES, Value, fix, is_fixed, values_in
 from .same_answers import count_others, fields_of, tolerance
 from .uniform import Uniform, is_uniform
 
-#: operations in whose results units are compared: of layers with parameters, and the dimension of their units. Only
-#: these are numbered, as which others there are depends on who holds their tensors
-TAPPED = {"convolution": 1, "addmm": -1, "mm": -1, "native_layer_norm": -1, "embedding": -1}
-TAPPED |= dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "native_group_norm"), 1)
+#: operations in whose results units are compared: of layers with parameters, and the dimension of their units, before
+#: others in which they may be (W x where x W is usual). Only these are numbered, as which others there are depends on
+#: who holds their tensors. So it does which product of matrices is taken: each is one of these
+TAPPED: dict[str, tuple[int, ...]] = {"convolution": (1,), "native_layer_norm": (-1,), "embedding": (-1,)}
+TAPPED |= dict.fromkeys(("addmm", "mm"), (-1, -2)) | dict.fromkeys(("addmv", "mv"), (-1,))
+TAPPED |= dict.fromkeys(("baddbmm", "bmm"), (-1, -2, -3))
+TAPPED |= dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "native_group_norm"), (1,))
 
 
 def specification_of(module: nn.Module, x: Tensor) -> Specification:
@@ -123,7 +126,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the units of a module through its operations.
 
     Attributes:
-        taps: of operations whose results show units: number among these, dimension, atom.
+        taps: of operations whose results show units: number among these, the result, the dimensions of units.
         calls: how many of these there were.
         stopped: operations without a rule that took units, with their layers.
         shapes: of all parameters and buffers by name; aliases: other names of the same.
@@ -135,7 +138,7 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.uniform = Uniform(self.atoms)
         self.module = module
         self.calls = 0
-        self.taps: list[tuple[int, int, Axis]] = []
+        self.taps: list[tuple[int, Value, tuple[int, ...]]] = []
         self.stopped: list[str] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.aliases: dict[str, str] = {}
@@ -232,9 +235,8 @@ class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._values[id(tensor)] = tensor, Value(shape, several)
                 if alike:
                     self.uniform.note(tensor, self._values[id(tensor)][1])
-        dim = TAPPED.get(name)
-        if dim is not None:
-            self.taps.append((self.calls, dim % len(shapes[0]), self._values[id(results[0])][1].axes[dim]))
+        if name in TAPPED:
+            self.taps.append((self.calls, self._values[id(results[0])][1], TAPPED[name]))
             self.calls += 1
         return result
 

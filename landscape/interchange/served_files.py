@@ -134,6 +134,7 @@ class ServedFiles:
         clients: Mapping[int, ModelTensors],
         samples: Mapping[int, int] | None,
         place: str,
+        adapters: Mapping[str, Any],
         /,
     ) -> ModelTensors:
         """Return the model that the server makes of a round's clients.
@@ -143,6 +144,7 @@ class ServedFiles:
             start, clients: in one order of tensors.
             samples: n_k; without them all weigh the same.
             place: of the round, for sentences.
+            adapters: what the run says of their rank and scale.
 
         Raises:
             FedscopeError: a server that steps from the start, and a round without; a single client; as the server.
@@ -171,6 +173,7 @@ class ServedFiles:
             p=ask(self._server, self._server.weights, n),
             clients=len(ids),
             validator=self._validator(),
+            adapters=adapters,
         )
         state = self._state
         if state is None:

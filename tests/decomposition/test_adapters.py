@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import warnings
@@ -472,6 +473,10 @@ def test_a_client_that_diverged_is_named_and_one_of_weight_0_has_no_part(tmp_pat
     assert fedscope.adapters(tmp_path / "adapters").summary() == (
         "adapters, round 1: client 1 diverged, so no mean exists; give other --rounds"
     )
+    several = record(
+        tmp_path / "several", [(adapter(0), [*clients, copy.deepcopy(broken)], None)], samples=[1, 0, 3, 2]
+    )
+    assert ": client 3 diverged, so no mean exists" in fedscope.adapters(several).summary(), "not client 1"
     without = record(tmp_path / "without", [(adapter(0), clients, None)], samples=[1, 0, 3])
     two = record(tmp_path / "two", [(adapter(0), [adapter(1), adapter(2)], None)], samples=[1, 3])
     assert fedscope.adapters(without).cells == fedscope.adapters(two).cells

@@ -24,11 +24,12 @@ from fedscope.checkpoints.rounds.round import Round
 from fedscope.decomposition.reaggregation import aggregate
 from fedscope.decomposition.reaggregation.aggregate import Reaggregated, reaggregate
 from fedscope.decomposition.reaggregation.analysis import reaggregate as question
+from fedscope.decomposition.reaggregation.layers import step_parts
 from fedscope.decomposition.reaggregation.requested_servers import layers_given, parts_of, reaggregating_config
 from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.training import Config, data_of, merge, module_of, preset, train
-from fedscope.training.methods.base import ServerMethod
+from fedscope.training.methods.base import Cohort, ServerMethod
 from fedscope.training.settings.registry import find, names
 
 BY_LAYER = [name for name in names("servers") if not find("servers", name)().needs_all]
@@ -138,7 +139,8 @@ def test_clients_on_the_disk_are_read_in_blocks_once(run: Run, monkeypatch: pyte
         for part in parts
     ]
     assert isinstance(parts[0].config.server, ServerMethod)
-    found = layers.step_parts(steps, start, rows)
+    found, own = layers.step_parts(steps, start, rows)
+    assert own == [None, None]
     assert len(read) > 3
     assert [block.start for block in read[1:]] == [block.stop for block in read[:-1]]
     assert (read[0].start, read[-1].stop) == (0, run.layout.size)
@@ -176,7 +178,7 @@ def test_personal_layers_are_each_clients(run: Run, disk: bool, monkeypatch: pyt
     assert [one.loss for one in every.by_client] == clients.tolist()
 
 
-def test_statistics_go_with_their_layer(run: Run, tmp_path: Path) -> None:
+def test_statistics_go_with_their_layer(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = run.round(3)
     count = len(before.client_ids)
     draw = np.random.default_rng(0)
@@ -217,8 +219,40 @@ def test_statistics_go_with_their_layer(run: Run, tmp_path: Path) -> None:
             == before.client(int(before.client_ids[k])).arrays()["fc2.weight"].tobytes()
         )
     # one server of every layer averages them as of the whole
-    whole = made(other, "fma").weights
-    assert same(made(other, "fedadam", "*=fma").weights, whole)
+    for server in ("fma", "checkpoints"):
+        whole = made(other, server).weights
+        assert same(made(other, "fedadam", f"*={server}").weights, whole)
+    # of a server with weights of its own by these
+    aged, mean = made(other, "checkpoints").weights.buffers, made(other, "fma").weights.buffers
+    for disk in (False, True):
+        monkeypatch.setattr(aggregate, "put_aside", lambda *_, disk=disk: disk)
+        one = made(other, "fma", "fc1=checkpoints")
+        assert one.weighing == ("checkpoints",)
+        for name, value in one.weights.buffers.items():
+            assert value.tobytes() == (aged if name.startswith("fc1") else mean)[name].tobytes(), name
+        assert aged["fc1.mean"].tobytes() != mean["fc1.mean"].tobytes()
+
+
+def test_statistics_alone_are_averaged_as_their_server_averages_parameters() -> None:
+    names = ("fc.weight", "norm.mean")
+    layout = Layout(
+        tuple(TensorEntry(n, (2,), "float32", k) for n, k in zip(names, ("parameter", "buffer"), strict=True))
+    )
+    start = Weights(layout, np.zeros(2, np.float32), {"norm.mean": np.zeros(2, np.float32)})
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2) ** 2
+    clients, ids, p = Weights(layout, rows, {"norm.mean": rows}), np.arange(3), np.full(3, 1 / 3)
+    cohort = Cohort(round=1, client_ids=ids, samples=np.ones(3, np.int64), steps=np.zeros(3, np.int64), p=p, clients=3)
+    plain, aged = (Config.read({"server": {"method": name}}) for name in ("fma", "checkpoints"))
+    parts = parts_of(layout, plain, [("norm", aged, False)])
+    found, own = step_parts([(part, {}, cohort) for part in parts], start, clients)
+    (weights,) = [one for one in own if one is not None]
+    np.testing.assert_allclose(weights, [1 / 6, 2 / 6, 3 / 6])
+    np.testing.assert_allclose(found.buffers["norm.mean"], weights @ rows, rtol=1e-6)
+    np.testing.assert_allclose(found.parameters, rows.mean(0), rtol=1e-6)
+
+
+def test_a_server_of_all_layers_looks_at_whole_models(run: Run) -> None:
+    assert same(made(run, "fma", "*=greedy").weights, made(run, "greedy").weights)
 
 
 def test_a_round_is_read_once_and_every_model_measured_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +322,11 @@ def test_a_client_that_diverged_enters_by_the_layers_in_which_it_did(run: Run, m
     clients, (lost, *_) = run.round(3).clients(), run.round(3).client_ids.tolist()
     clients.parameters[0, clients.layout.slices["head.weight"]] = np.nan
     monkeypatch.setattr(Round, "clients", lambda self: clients)
+    # checkpoints weighs all but the newest by 0
+    plain, newest = (reaggregating_config(run, 3, *one) for one in (("fma",), ("checkpoints", {"last": 1})))
+    parts = parts_of(run.layout, plain, [("head", newest, False)])
+    assert lost != run.round(3).client_ids.max()
+    assert reaggregate(run, 3, [plain], layers=[parts])[0].outside == (lost,)
     counts = [len(run.partition.clients[k]) for k in run.round(3).client_ids]  # type: ignore[union-attr]
     monkeypatch.setattr(ServerMethod, "weights", lambda self, held: np.where(held == counts[0], 0, held) / held.sum())
     for words, outside in (

@@ -18,7 +18,7 @@ from fedscope.checkpoints import FedscopeError, Layout, Round, RoundRecord, Tens
 from fedscope.decomposition.updates.adapter_products import with_mean
 from fedscope.decomposition.updates.angles import RoundUpdates, geometry, update_products
 from fedscope.decomposition.updates.figure import draw_updates
-from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates
+from fedscope.decomposition.updates.result import COLUMNS, ClientUpdates, Updates, describe_divergence
 from fedscope.evaluation.device import Compute
 from fedscope.plotting.looks import looks_of
 
@@ -57,6 +57,18 @@ def test_a_client_of_weight_0_that_diverged_has_no_part_in_what_is_weighted(tmp_
     alone = of_vectors(moved[:2])
     for name in ("mean_norm", "norm_of_mean", "orthogonal", "diversity", "cancellation"):
         assert getattr(one, name) == getattr(alone, name), name
+    assert one.has_mean
+    assert math.isnan(one.cosine_mean)
+    words = ClientUpdates((one,), {"run": {"path": "runs/a"}}).summary()
+    assert words.endswith(
+        "; client 2 of round 1 diverged: with weight 0 it has no part in the mean, and only cosines over pairs are "
+        "missing there"
+    )
+    both = ClientUpdates((*diverging([1], 1).rounds, one, one), {})
+    assert describe_divergence(both) == (
+        "clients 11, 13 of round 1 diverged: no mean exists there; client 2 of round 1, client 2 of round 1 diverged: "
+        "with weight 0 they have no part in the mean, and only cosines over pairs are missing there"
+    )
     finite = with_mean(products[:3, :3], p)
     np.testing.assert_array_equal(finite[[0, 1, 3]][:, [0, 1, 3]], products[[0, 1, 3]][:, [0, 1, 3]])
 

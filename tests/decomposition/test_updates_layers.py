@@ -205,12 +205,18 @@ def test_a_sentence_names_the_layers_that_agree_least_and_cancel_most() -> None:
     whole = LayerUpdates(tuple(cell for cell in example().cells if cell.layer == "all layers"), example().attrs)
     assert whole.summary().startswith("fma, round 3: all layers together mean cosine 0.1 ± 0.01, the mean keeps 0.8 ")
     cells = list(example().cells)
-    cells[-5] = replace(cells[-5], cosine_mean=None, cancellation=None, diverged=2)
+    cells[-5] = replace(cells[-5], cosine_mean=None, norm_of_mean=None, cancellation=None, diverged=2)
     cells[-2] = replace(cells[-2], cancellation=0.95)
     cells[-4] = replace(cells[-4], cancellation=0.1)
     words = LayerUpdates(tuple(cells), {"left_out": ["fma: round 9 left out"]}).summary()
     assert "updates agree least and cancel most in blocks.1.conv, mean cosine -0.2 ± 0.01, the mean keeps 0.1 " in words
     assert words.endswith("; clients diverged (2 in blocks.0.conv): no mean exists there\nfma: round 9 left out")
+    cells[-4] = replace(cells[-4], cosine_mean=None, diverged=1)
+    words = LayerUpdates(tuple(cells), {}).summary()
+    assert words.endswith(
+        "; clients diverged (2 in blocks.0.conv): no mean exists there; clients diverged (1 in blocks.1.conv): "
+        "with weight 0, and only cosines over pairs are missing there"
+    )
 
 
 @pytest.mark.parametrize("width", [3.5, 7])

@@ -3,7 +3,7 @@ architecture that they are measured in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ...checkpoints.models.adapters import (
     refuse_other_scale,
     scale_beside,
     scale_of_module,
+    settings_of_adapters,
     settings_of_run,
 )
 from ...checkpoints.models.files import file_and_key
@@ -63,6 +64,17 @@ def settings_of_architecture(architecture: Any, module: nn.Module) -> dict[str, 
     if is_pretrained(architecture):
         return scale_beside(PretrainedFolder(path=architecture).folder)
     return scale_of_module(own_module(module))
+
+
+def adapters_of_module(module: nn.Module, names: Iterable[str]) -> dict[str, Any]:
+    """Return what ``run.json`` says of the adapters of a module that is trained: its entry ``adapters``, or nothing.
+
+    Args:
+        module: renamed or not; names: of its weights.
+    """
+    from ...evaluation.recorded_names import own_module
+
+    return settings_of_adapters(names, ("the model", scale_of_module(own_module(module))), None)
 
 
 def refuse_unlike(told: Sequence[Told], layout: Layout, *, base: object = None) -> None:

@@ -14,6 +14,7 @@ from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
+from ..inputs.adapter_settings import adapters_of_module
 from ..local.engine import Engine
 from ..local.engine_choice import with_engine
 from ..local.local_training import LocalUpdate, refuse_single_samples
@@ -131,6 +132,7 @@ def branch_with(
         **{key: value for key, value in run.info.items() if key not in ("format", "version", "code")},
         **made_with(config, compute),
         **({"code": code} if code else {}),
+        **adapters_of_module(module, federation.facts.layout.names),
         "branch": {
             "run": str(real_path(run.path)),
             "round": round,

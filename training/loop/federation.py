@@ -14,12 +14,14 @@ import torch
 
 from ...checkpoints import Partition, RoundRecord, Weights, stack, weighted_mean
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.rounds.drift import drift_of
 from ...evaluation.uint8_images import Inputs
 from ...evaluation.unlike_buffers import warn_of_averaged
 from ..build import ModelInfo, model_info
 from ..config.config import Config
 from ..data.dataset import Dataset
+from ..inputs.adapter_settings import adapters_of_module
 from ..local.cohort_storage import MEMORY, CohortStorage
 from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
@@ -292,6 +294,7 @@ class Federation:
             reach=trained.reach,
             label_counts=self.partition.label_counts[ids],
             validator=self.validator,
+            adapters=settings_of_run(adapters_of_module(self.engine.module, self.facts.layout.names)),
         )
 
     def _measure(

@@ -37,6 +37,7 @@ from ..build import (
 from ..config.config import Config
 from ..config.from_python import SINGLE, config_with
 from ..data.arrays import say_own_scale
+from ..inputs.adapter_settings import adapters_of_module
 from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
 from ..local.engine import Engine
@@ -188,6 +189,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         "classes": data.classes,
         "data": data.describe(),
         **({} if first.source is None else {"weights": first.source}),
+        **adapters_of_module(module, facts.layout.names),
         **({"own_draws": True} if own_draws else {}),
         **outputs,
     }

@@ -324,7 +324,7 @@ def test_tensors_above_each_other_that_one_layer_takes_are_seen_in_its_answers()
 
     torch.manual_seed(0)
     found = specification_of(Two(), torch.randn(3, 5))
-    assert [(tap.call, tap.dim, tap.group) for tap in found.taps] == [(0, 1, 0), (1, 1, 0), (2, 2, 0)]
+    assert [(tap.call, tap.dim, tap.group) for tap in found.taps] == [(0, -1, 0), (1, -1, 0), (2, -1, 0)]
 
 
 def test_activations_of_a_network_that_computes_otherwise_on_other_samples_are_refused() -> None:

@@ -19,6 +19,8 @@ import fedscope
 from fedscope.checkpoints import FedscopeError, Run, Weights
 from fedscope.checkpoints.models.weights import from_bfloat16, to_bfloat16
 from fedscope.cli.main import run as command
+from fedscope.decomposition.reaggregation.aggregate import reaggregate
+from fedscope.decomposition.reaggregation.requested_servers import reaggregating_config
 from fedscope.methods import Cohort, Served, ServerMethod, State, setting
 from fedscope.training.settings.registry import find, names
 
@@ -269,6 +271,45 @@ def test_adapters_are_averaged_as_products(folder: Path) -> None:
     assert np.allclose(found["q.lora_B.weight"] @ found["q.lora_A.weight"], want, atol=1e-5 * sizes[0])
     factors = np.mean([b for _, b in pairs], 0) @ np.mean([a for a, _ in pairs], 0)
     assert not np.allclose(factors, want, atol=1e-1 * sizes[0])
+
+
+def test_adapters_are_averaged_as_their_configuration_says(folder: Path) -> None:
+    """Of experts it alone says the rank; the model is the one that ``reaggregate`` makes, bit for bit."""
+    draw = np.random.default_rng(1)
+    about = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_parameters": ["mlp.gate_up_proj"]}
+    for k in ("0", "1", "2", "start"):
+        Path(k).mkdir()
+        factors = {"lora_A": draw.normal(size=(6, 5)), "lora_B": draw.normal(size=(7, 6))}
+        tensors = {f"base_model.model.mlp.{n}.weight": torch.tensor(v).float() for n, v in factors.items()}
+        save_file(tensors, f"{k}/adapter_model.safetensors")
+        Path(f"{k}/adapter_config.json").write_text(json.dumps(about))
+    run, _ = imported(["0", "1", "2"], start="start", server="lora")
+    (made,) = reaggregate(run, 1, [reaggregating_config(run, 1, "lora")])
+    found = run.round(1).read("global")
+    assert np.array_equal(found.parameters, made.weights.parameters)
+    plain, _ = imported(["0", "1", "2"], "plain", start="start")
+    assert not np.allclose(found.parameters, plain.round(1).read("global").parameters)
+
+
+def test_every_layer_by_a_server_of_its_own_needs_no_other(save: Callable[..., list[Path]]) -> None:
+    """Nobody has to name the server of layers that are not left; statistics have the weights of their own server."""
+    imported(save(4), "plain")
+    whole = fedscope.reaggregate("plain@1", ["checkpoints", "fedsa"], **HOW)
+    words = "normalization statistics averaged as the weights are, "
+    assert f"{words}with p, and for checkpoints with weights of its own" in whole.notes()
+    found = fedscope.reaggregate("plain@1", layers={"*": "checkpoints"}, **HOW)
+    assert [row.model for row in found.measured][-1] == "*=checkpoints"
+    (model,) = found.models.values()
+    aged, other = whole.models["checkpoints"].arrays(), whole.models["fedsa"].arrays()
+    assert all(np.array_equal(values, aged[name]) for name, values in model.arrays().items())
+    assert not np.array_equal(aged["1.running_mean"], other["1.running_mean"])
+    assert fedscope.reaggregate("plain@1", layers={"*": "personal"}, **HOW).measured[-1].clients == 4
+    assert f"{words}with p, for every server" in fedscope.reaggregate("plain@1", "fedsa", **HOW).notes()
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.reaggregate("plain@1", "fma", layers={"*": "checkpoints"}, **HOW)
+    assert str(caught.value) == ("layers name every layer, so none is left for servers='fma'; leave servers out")
+    with pytest.raises(FedscopeError, match=r"does not say its server, which aggregates the other layers; give server"):
+        fedscope.reaggregate("plain@1", layers={"0": "checkpoints"}, **HOW)
 
 
 def test_a_round_begins_at_the_model_of_the_round_before(save: Callable[..., list[Path]]) -> None:
