@@ -84,14 +84,12 @@ def _rounds_of_models(kept: Attrs) -> list[list[str]]:
 
 def _by_run(said: Any) -> list[list[int]]:
     """The rounds of each run: words such as ``last`` are others in a run that is longer."""
-    several = said if isinstance(said, list) and all(isinstance(one, list) for one in said) else [said]
+    if not isinstance(said, list) or not all(isinstance(one, list) for one in said):
+        return [_numbers(said)]
     found: dict[object, list[Any]] = {}
-    for place, one in enumerate(several):
-        named = isinstance(one, list) and bool(one) and isinstance(one[0], str)
-        found.setdefault(one[0] if named else place, []).append(one[1:] if named else one)
-    return [
-        _numbers([part for one in own for part in (one if isinstance(one, list) else [one])]) for own in found.values()
-    ]
+    for place, one in enumerate(said):
+        found.setdefault(one[0] if one and isinstance(one[0], str) else place, []).append(one)
+    return [_numbers(own) for own in found.values()]
 
 
 def _numbers(said: Any) -> list[int]:

@@ -30,6 +30,7 @@ WORDS = [
     "wima runs/fma runs/short --windows 2,2 --rounds last",
     CHECKPOINTS,
     f"{THEORY} --rounds 1,last --draws none --shrink none",
+    "align runs/fma --rounds 1,last",
     "cka runs/fma@all/global --layer /fc/",
     "reaggregate runs/fma@last --server fedavgm --layers fc1=fedadam",
 ]
@@ -67,7 +68,6 @@ LONG = [
     "plane runs/fma@last --clients --show runs/fma@all/global --grid 3",
     "plane runs/fma@last --clients --data-of 3,0 --grid 3",
     "plane runs/fma@last runs/short@last --same-axes --grid 3",
-    "align runs/fma --rounds 1,last",
     "forgetting runs/fma --rounds last:2",
     "matrix runs/fma --rounds 1-last",
     "predictors runs/fma --rounds 1-last",
