@@ -51,8 +51,9 @@ def other_rounds(given: Mapping[str, Any], kept: Attrs, place: int, count: int) 
         of_models = "rounds" not in kept and "round" not in kept
         if of_models and (count > 1 or given.get("show")):
             return []
-        have = _numbers(kept.get("rounds", kept.get("round", _rounds_of_models(kept))))
-        return [] if _has_rounds(str(asked), have, kept) else have
+        said = kept.get("rounds", kept.get("round", _rounds_of_models(kept)))
+        is_same = all(_has_rounds(str(asked), have, kept) for have in _by_run(said))
+        return [] if is_same else _numbers(said)
     words, said = words_of(given), kept.get("rounds", kept.get("round"))
     if addresses_of(kept) or (count > 1 and len(words) != count):
         return []
@@ -76,18 +77,28 @@ def _of_run(said: Any, place: int, count: int) -> Any:
     return said[place] if len(said) == count else said
 
 
-def _rounds_of_models(kept: Attrs) -> list[str]:
-    return [found[2] for one in addresses_of(kept) if (found := ADDRESS.fullmatch(one))]
+def _rounds_of_models(kept: Attrs) -> list[list[str]]:
+    """Each round with its run."""
+    return [[found[1], found[2]] for one in addresses_of(kept) if (found := ADDRESS.fullmatch(one))]
+
+
+def _by_run(said: Any) -> list[list[int]]:
+    """The rounds of each run: words such as ``last`` are others in a run that is longer."""
+    if not isinstance(said, list) or not all(isinstance(one, list) for one in said):
+        return [_numbers(said)]
+    found: dict[object, list[Any]] = {}
+    for place, one in enumerate(said):
+        found.setdefault(one[0] if one and isinstance(one[0], str) else place, []).append(one)
+    return [_numbers(own) for own in found.values()]
 
 
 def _numbers(said: Any) -> list[int]:
     """Rounds as results say them: a number, several, several a run, or each with its run's name."""
     found: set[int] = set()
     for one in said if isinstance(said, list) else [said]:
-        if isinstance(one, list):
-            found |= {part for part in one if isinstance(part, int)}
-        elif isinstance(one, int) or (isinstance(one, str) and one.isdecimal()):
-            found.add(int(one))
+        for part in one[isinstance(one[0], str) :] if isinstance(one, list) and one else [one]:
+            if isinstance(part, int) or (isinstance(part, str) and part.isdecimal()):
+                found.add(int(part))
     return sorted(found)
 
 
@@ -134,11 +145,13 @@ def _agree(key: str, typed: Any, kept: Any) -> bool:
         return bool(kept) == bool(typed)
     if isinstance(kept, Mapping):
         return True
+    if kept is None:
+        return typed is None or _text(typed) == "none"
     if isinstance(kept, list | tuple):
         flat = [_text(part) for part in kept if not isinstance(part, list)]
         flat += dict.fromkeys(_text(part) for one in kept if isinstance(one, list) for part in one)  # of each round
-        if isinstance(typed, str):  # as numbers of clients, which are stored in their order
-            return typed == "all" or sorted(map(_text, typed.split(","))) == sorted(flat)
+        if isinstance(typed, str):  # as numbers of clients, which are stored in their order, each once
+            return typed.strip() == "all" or {*map(_text, typed.split(","))} == {*flat}
         return not isinstance(typed, tuple | list) or list(map(_text, typed)) == flat
     return _text(typed) == _text(kept) or is_same_setting(key, kept, typed)
 
@@ -212,8 +225,39 @@ def _layers(value: Any, kept: Attrs) -> Differ:
     there = next((kept[key] for key in ("layers", "asked_layers") if key in kept), None)
     if isinstance(there, list):
         words = [value] if isinstance(value, str) else list(value)
-        return None if words == there else (there or None, words)
+        said = ["=".join(map(str, one)) if isinstance(one, list) else str(one) for one in there]
+        return None if words == said or _stand_for(words, said) else (said or None, words)
     return None if there == value else (there, value)
+
+
+def _stand_for(words: Sequence[str], parameters: Sequence[str]) -> bool:
+    """Check whether names and patterns of layers stand for these parameters: all of them, and each for some."""
+    from ..checkpoints import Layout, TensorEntry
+    from ..checkpoints.models.layers import named_parameters
+
+    layout = Layout(tuple(TensorEntry(name, (), "float32", "parameter") for name in parameters))
+    return {*named_parameters(layout, words)} == {*parameters}
+
+
+def _windows(value: Any, kept: Attrs) -> Differ:
+    """Lengths of windows, of which ``all`` is the number of checkpoints."""
+    if not isinstance(kept.get("windows"), list):
+        return None
+    words = [word.strip() for word in str(value).split(",")]
+    lengths = [str(kept.get("checkpoints", word)) if word == "all" else word for word in words]
+    return None if _agree("windows", ",".join(lengths), kept["windows"]) else (kept["windows"], value)
+
+
+def _weights(value: Any, kept: Attrs) -> Differ:
+    """How clients weigh, or checkpoints by their age: a word may say what is usual, as ``ema:0.9``."""
+    there = kept.get("weights")
+    if "weights" not in kept:
+        return None
+    if isinstance(there, list):
+        from ..decomposition.windows.weightings import weightings_of
+
+        return None if {*map(str, weightings_of(str(value)))} == {*there} else (there, value)
+    return None if _agree("weights", value, there) else (there, value)
 
 
 def _data_of(value: Any, kept: Attrs) -> Differ:
@@ -262,8 +306,9 @@ def _perplexity(value: Any, kept: Attrs) -> Differ:
 
 def _rounds_under(name: str) -> Callable[[Any, Attrs], Differ]:
     def compare(value: Any, kept: Attrs) -> Differ:
-        have = _numbers(kept.get(name) or [])
-        return None if _has_rounds(str(value), have, kept) else (have, value)
+        have, is_none = _numbers(kept.get(name) or []), str(value).strip() == "none"
+        is_same = (is_none or name not in kept) if not have else not is_none and _has_rounds(str(value), have, kept)
+        return None if is_same else (have or None, value)
 
     return compare
 
@@ -310,7 +355,7 @@ _OWN: Mapping[str, Callable[[Any, Attrs], Differ]] = {
     **dict.fromkeys((*NAMED, "rounds", "number", "code"), _passed),
     **{"files": _surface, "limit": _limit, "seed": _seed, "device": _device, "split": _split},
     **{"data": _named("data"), "name": _named("data"), "model": _named("architecture"), "standardise": _standardise},
-    **{"task": _task},
+    **{"task": _task, "windows": _windows, "weights": _weights},
     **{"layers": _layers, "data_of": _data_of, "assignments": _assignments, "perplexity": _perplexity},
     **{"adaptive": _adaptive, "same_axes": _same_axes, "no_hessian": _no_hessian, "clients": _clients},
     **{kind: _kind(kind) for kind in ("trajectory", "random")},

@@ -24,11 +24,13 @@ class Chosen:
     Attributes:
         models: their addresses; kind: of the plane through or near them.
         said: which they are and how to ask otherwise, in a sentence.
+        spare: further clients of the round, for those that diverged.
     """
 
     models: tuple[str, ...]
     kind: str
     said: str
+    spare: tuple[str, ...] = ()
 
 
 def run_alone(models: Sequence[ModelLike]) -> str | None:
@@ -71,7 +73,8 @@ def choose_plane(path: str) -> Chosen:
         ids = run.round(number).sampled_ids if run.round(number).has_sample else ()
         if len(ids) >= 3:
             said = f"the plane through three of the clients that round {number} has kept; {ask}"
-            return Chosen(tuple(f"{path}@{number}/client-{k}" for k in ids[:3]), "models", f"{path}: {said}")
+            every = tuple(f"{path}@{number}/client-{k}" for k in ids)
+            return Chosen(every[:3], "models", f"{path}: {said}", every[3:])
     have = [number for number in run.rounds if "global" in run.round(number).models]
     if len(have) >= 3:
         said = (

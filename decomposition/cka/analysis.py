@@ -91,7 +91,7 @@ def cka(
             f"--rounds {rounds_text(rounds)} is for whole runs, but {others[0]} names a model; give its run instead"
         )
     if any(map(is_pattern, words)):
-        named = modules_named(open_runs(whole)[0].layout if whole else layout_of_first(given), words)
+        named = modules_named(open_runs(whole)[0].layout if whole else layout_of_first(expand_all(given)), words)
         asked = replace(asked, layers=named, words=words)
     return _of_runs(whole, rounds_text(rounds), asked) if whole else _of_models(given, asked)
 

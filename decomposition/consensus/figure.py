@@ -12,7 +12,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, wrap_words
 from ...plotting.looks import looks_of
 from ...plotting.style import CHARACTER, describe_data, describe_statistics, paper_style, shorten_label, word_of
 from ...plotting.ticks import even, few_marks, from_zero, isolated, label_ends, power_of_ten, room_for_ends
-from ..draws.divergence import diverged_words
+from ..draws.divergence import diverged_words, lost_rounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,6 +83,8 @@ def _lines(
         for (name, value), dashes in zip(pair, ("-", (0, (3, 1.5))), strict=True):
             found = [getattr(one.row, f"{value}{end}") for one in rounds]
             values = scale * np.array([np.nan if number is None else number for number in found], float)
+            if end:  # errors of models that diverged are those of no answers
+                values[[one.is_lost for one in rounds]] = np.nan
             label = name if len(runs) == 1 else shorten_label(run, LETTERS) if dashes == "-" else f"_{name}"
             marks: dict[str, Any] = {"marker": look["marker"] if dashes == "-" or len(runs) > 1 else "_"}
             if dashes != "-":
@@ -115,10 +117,20 @@ def _remark(result: Consensus) -> str:
     unknown = [one for one in result.rounds if one.row.after is None]
     if unknown:
         parts.append(f"after mixing is not known in {len(unknown)} of {len(result.rounds)} rounds")
-    broken = [one for one in result.rounds if one.diverged]
-    if broken:
-        parts.append(diverged_words(broken[0].diverged, broken[0].row.round))
+    parts += _diverged(result)
     if "data" in result.attrs:
         parts.append(describe_data(result.attrs))
     parts.append(describe_statistics(result.attrs, str(result.attrs.get("normalization_policy", ""))))
     return "; ".join(filter(None, parts))
+
+
+def _diverged(result: Consensus) -> list[str]:
+    """Say which rounds have models that are not finite, of each run; of one round whose they are."""
+    lost = {run: [one for one in own if one.diverged or one.is_lost] for run, own in result.of_runs().items()}
+    lost = {run: rounds for run, rounds in lost.items() if rounds}
+    if len(lost) == 1 and len(only := next(iter(lost.values()))) == 1 and only[0].diverged:
+        return [diverged_words(only[0].diverged, only[0].row.round)]
+    several = len(result.of_runs()) > 1
+    return [
+        (f"{run}: " if several else "") + lost_rounds([one.row.round for one in rounds]) for run, rounds in lost.items()
+    ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from math import isfinite, isnan, nan
+from math import isfinite, isnan
 from typing import Any, Self
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.errors import spans
 from ...results import Serializable, Table, TableResult, columns_of, group_rows
 from ..draws.divergence import diverged_words, lost_rounds
 
@@ -80,6 +81,12 @@ class MeasuredRound(Serializable):
     weights: tuple[MixingWeight, ...] = ()
     diverged: tuple[int, ...] = ()
     why: str = ""
+
+    @property
+    def is_lost(self) -> bool:
+        """True where a loss is not finite: errors of such models are those of no answers, all wrong, so a difference
+        of errors is none."""
+        return not isfinite(self.row.loss_gain)
 
 
 @dataclass(frozen=True)
@@ -171,11 +178,12 @@ class Consensus(TableResult):
         nodes = f"{row.nodes} nodes" if row.nodes > 1 else "one node"
         parts = [f"{run}, round {row.round}: {nodes}, consensus distance {row.before:.3g}{_share(row.before_relative)}"]
         parts[0] += f" before mixing, {_after(last)}"
-        parts.append(self._merged(row))
-        better = [one for one in rounds if self._gain(one.row)[0] > 0]
+        parts.append(self._merged(last))
+        lost = [one for one in rounds if one.is_lost or not isfinite(self._gain(one.row)[0])]
+        better = [one for one in rounds if one not in lost and self._gain(one.row)[0] > 0]
         if len(rounds) > 1 and any(one.row.nodes > 1 for one in rounds):
             parts.append(f"it is better in {len(better)} of {len(rounds)} rounds")
-            parts.append(lost_rounds([one.row.round for one in rounds if not isfinite(self._gain(one.row)[0])]))
+            parts.append(lost_rounds([one.row.round for one in lost]))
         # only where some of the runs are none of adapters those that are have their names there
         of_adapters = "adapters" in self.attrs and run in self.attrs.get("adapter_runs", [run])
         of_products = "distances are between the products B·A that the adapters add" if of_adapters else ""
@@ -187,7 +195,10 @@ class Consensus(TableResult):
     def _gain(self, row: RoundConsensus) -> tuple[float, float]:
         return getattr(row, f"{self.measure}_gain"), getattr(row, f"{self.measure}_gain_stderr")
 
-    def _merged(self, row: RoundConsensus) -> str:
+    def _merged(self, one: MeasuredRound) -> str:
+        row = one.row
+        if one.is_lost:
+            return _lost_words(row)
         what = f"{self.attrs.get('split', '')} {self.measure}".strip()
         scale, unit = (100, " %") if self.measure == "error" else (1, "")
         merged, nodes = (scale * getattr(row, f"{of}_{self.measure}") for of in ("merged", "nodes"))
@@ -216,6 +227,13 @@ def _way_words(row: RoundConsensus) -> str:
     )
 
 
+def _lost_words(row: RoundConsensus) -> str:
+    """Say of a round without a gain whose loss is not finite."""
+    whose = "its model" if row.nodes == 1 else "a node's model" if isfinite(row.merged_loss) else "their merged model"
+    said = f"{whose} has no finite loss, so nothing is gained or lost"
+    return said if row.measure == "loss" else f"{said} (NaN outputs count as wrong)"
+
+
 def _after(one: MeasuredRound) -> str:
     row = one.row
     if row.mixing == "one":
@@ -225,21 +243,29 @@ def _after(one: MeasuredRound) -> str:
 
 def _mixing_words(rounds: list[MeasuredRound]) -> str:
     """Describe where the mixing is known from, and what it does not explain."""
-    known = [one for one in rounds if one.row.residual is not None]
+    residuals = [(one.row.residual, one) for one in rounds if one.row.residual is not None]
+    finite = [(share, one) for share, one in residuals if isfinite(share)]
     unknown = [one for one in rounds if one.row.mixing == "unknown"]
     said = []
-    if known:
-        worst = max((one.row for one in known), key=lambda row: nan if row.residual is None else row.residual)
-        share = worst.residual if worst.residual is not None else nan
-        source = "mixing as given" if worst.mixing == "given" else "mixing identified"
+    if finite:
+        share, worst = max(finite, key=lambda known: known[0])
+        source = "mixing as given" if worst.row.mixing == "given" else "mixing identified"
         fits = f"{source} leaves {100 * share:.1g} % of the next starts unexplained at most"
         if share > EXPLAINED:
             fits = (
-                f"{source} does not explain the next starts: {100 * share:.2g} % of the distance is left in round "
-                f"{worst.round}"
+                f"{source} does not explain the next starts: {100 * share:.3g} % of the distance is left in round "
+                f"{worst.row.round}"
             )
         said.append(fits)
-    if unknown and (len(unknown) > 1 or not known):
+    lost = [one for share, one in residuals if not isfinite(share)]
+    for why, own in (
+        ("all nodes have one model", [one for one in lost if one.row.before == 0]),
+        ("a model is not finite", [one for one in lost if one.row.before != 0]),
+    ):
+        if own:
+            where = f"round{'s' if len(own) > 1 else ''} {spans(one.row.round for one in own)}"
+            said.append(f"what mixing leaves is not known in {where}, where {why}")
+    if unknown and (len(unknown) > 1 or not residuals):
         first = unknown[0]
         which = f"{len(unknown)} rounds" if len(unknown) > 1 else f"round {first.row.round}"
         said.append(f"mixing not known in {which}: {first.why}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite, isnan, nan
+from math import inf, isfinite, isnan, nan
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ def better_than_clients(evidence: Evidence) -> Judgement | None:
         greatest = max(map(order, each))
         lost = not all(finite(difference) for difference in each)
         signs[one.round] = None if lost else 1 if greatest < 0 else -1 if greatest > 0 else 0
-        nearest = [max(gaps, key=lambda difference: difference.high or 0.0) for gaps in of_all]
+        nearest = [max(gaps, key=_greatest) for gaps in of_all]
         readings += [
             Reading("test_loss", one.round, one.loss),
             Reading("test_error", one.round, one.error),
@@ -74,6 +74,12 @@ def _against_words(one: ModelComparison) -> str:
 def _least(values: Sequence[float]) -> float:
     """The least of the numbers among values; NaN where there is none."""
     return min((value for value in values if not isnan(value)), default=nan)
+
+
+def _greatest(difference: Reading) -> float:
+    """What orders differences by their upper end; those that are not finite come last."""
+    high = difference.high or 0.0
+    return high if isfinite(high) else -inf
 
 
 def gap(one: ModelComparison, other: Against, what: str) -> Reading:

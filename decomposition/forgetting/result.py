@@ -114,12 +114,12 @@ class Forgetting(ArrayResult):
     @property
     def own_gain(self) -> Array:
         """Accuracy gained on the client's own data, all its samples alike, [R, K]; NaN where there are none."""
-        return _mean(self.after_own - self.before_own, self.own)
+        return _mean_change(self.before_own, self.after_own, self.own)
 
     @property
     def others_loss(self) -> Array:
         """Accuracy lost on the others' data, all samples alike, [R, K]; NaN where there are none."""
-        return _mean(self.before_others - self.after_others, self.others)
+        return _mean_change(self.after_others, self.before_others, self.others)
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
@@ -229,7 +229,10 @@ def mean_over_clients(values: Array) -> tuple[Array, Array]:
     there = ~np.isnan(values)
     count = there.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(there, values, 0.0).sum(axis=1) / count
+        known = np.where(there, values, 0.0)
+        mean = known.sum(axis=1) / count
+        # of gains and losses that cancel it is 0, and not the rounding of their sum
+        mean = np.where(np.abs(mean) <= np.finfo(np.float64).eps * np.abs(known).sum(axis=1), 0.0, mean)
         squares = np.where(there, values - mean[:, None], 0.0) ** 2
         stderr = np.sqrt(squares.sum(axis=1) / (count - 1) / count)
     # of equal gains it is 0, and not the rounding of their mean
@@ -258,8 +261,16 @@ def _share(right: Counts, of: Counts) -> Array:
         return np.asarray(right / of)
 
 
-def _mean(values: Array, weights: Counts) -> Array:
-    """Σ_c weights · values / Σ_c weights, [R, K]; NaN where the weights are 0."""
-    total = np.where(weights > 0, values, 0.0) * weights
+def _mean_change(before: Array, after: Array, samples: Counts) -> Array:
+    """Σ_c n_c (after − before) / Σ_c n_c, [R, K]; NaN where the n are 0.
+
+    n times a share is a count of samples, up to rounding, so these are summed as whole numbers: as many before as after
+    make 0, and not what rounding leaves of shares of different classes.
+
+    >>> share = lambda *counts: np.array([[np.array(counts) / (7, 3, 49)]])
+    >>> _mean_change(share(3, 1, 21), share(2, 2, 21), np.array([[[7, 3, 49]]])).tolist()
+    [[0.0]]
+    """
+    first, then = (np.rint(np.where(samples > 0, shares, 0.0) * samples).sum(axis=2) for shares in (before, after))
     with np.errstate(invalid="ignore"):
-        return np.asarray(total.sum(axis=2) / weights.sum(axis=2))
+        return np.asarray((then - first) / samples.sum(axis=2))

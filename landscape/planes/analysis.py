@@ -65,7 +65,8 @@ def plane(
         show: models to project onto the plane too, measured exactly; ``RUN@all/global`` is a model a round.
         rounds: of a run or several: a plane through three clients of each of these rounds, and one through the last
             three global models; with ``trajectory``, its rounds.
-        clients: the plane near all clients of a round: their mean and their first two principal components.
+        clients: the plane near all clients of a round: their mean and their first two principal components. Clients
+            whose model is not finite are left out, which is said, as they are of ``rounds`` and ``same_axes``.
         trajectory: the plane near the global models of a run over its rounds.
         random: two random filter-normalised directions from one model, drawn with ``seed``.
         same_axes: a plane for each of two to four rounds, ``RUN@ROUND``, or with ``random`` models: all along the same
@@ -129,7 +130,8 @@ def plane(
     if rounds is None and not asked and len(given) != 3 and (path := run_alone(given)):
         chosen = choose_plane(path)
         kind = [chosen.kind] if chosen.kind in kinds else []
-        return replace(_one_plane(chosen.models, kind, None, expand_all(shown), survey), note=chosen.said)
+        made = _one_plane(chosen.models, kind, None, expand_all(shown), survey, chosen.spare)
+        return replace(made, note=chosen.said)
     if rounds is None or trajectory:
         return _one_plane(given, asked, rounds_text(rounds), expand_all(shown), survey)
     if asked or shown:
@@ -165,10 +167,15 @@ def share_of(budget: float | None, grid: int, *, adaptive: bool) -> float | None
 
 
 def _one_plane(
-    models: Sequence[ModelLike], asked: Sequence[str], rounds: str | None, shown: Sequence[ModelLike], survey: Survey
+    models: Sequence[ModelLike],
+    asked: Sequence[str],
+    rounds: str | None,
+    shown: Sequence[ModelLike],
+    survey: Survey,
+    spare: tuple[str, ...] = (),
 ) -> PreparedAnalysis[Plane | Planes]:
     """One plane, on one or several sets of samples."""
-    spanned = plane_models(models, asked[0] if asked else "models", rounds, shown)
+    spanned = replace(plane_models(models, asked[0] if asked else "models", rounds, shown), spare=spare)
     folder, name = place_of("-".join(["plane", *asked]), names_of(models))
     if spanned.kind == "trajectory":
         folder, name = Path(names_of(models)[0]) / "figures", "plane-trajectory"

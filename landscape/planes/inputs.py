@@ -24,6 +24,8 @@ class PlaneModels:
         members: that it is made from; shown: further ones.
         title: above its panel; "" for a plane that stands alone.
         end: what stands behind the base in the names of its files.
+        spare: further clients of the round, for those of the members that diverged.
+        left_out: which clients are, and why, in a clause; "" where none is.
     """
 
     kind: str
@@ -31,6 +33,8 @@ class PlaneModels:
     shown: tuple[ModelLike, ...] = ()
     title: str = ""
     end: str = ""
+    spare: tuple[str, ...] = ()
+    left_out: str = ""
 
 
 def plane_models(models: Sequence[ModelLike], kind: str, rounds: str | None, shown: Sequence[ModelLike]) -> PlaneModels:
@@ -101,8 +105,9 @@ def panels_of(run: Run, path: str, rounds: str, end: str) -> list[PlaneModels]:
             raise FedscopeError(
                 f"{path}@{number} has a cohort of {len(ids)}, but a plane needs three clients; {larger_cohort(run, 3)}"
             )
-        anchors = tuple(f"{path}@{number}/client-{k}" for k in ids[:3])
-        panels.append(PlaneModels("models", anchors, (), round_title(number), f"{end}.round-{number}"))
+        every = tuple(f"{path}@{number}/client-{k}" for k in ids)
+        title = round_title(number)
+        panels.append(PlaneModels("models", every[:3], (), title, f"{end}.round-{number}", spare=every[3:]))
     have = [t for t in run.rounds if "global" in run.round(t).models]
     if len(have) >= 3:
         anchors = tuple(f"{path}@{t}/global" for t in have[-3:])

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.analysis import PreparedAnalysis, place_of, slug
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...training.inputs.data_of import SampleSet, same_partitions, sample_sets
-from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of, resolve_models
+from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of
 from .. import Plane, Planes
 from ..alignment.step import align_posed
 from ..run_alone import is_run
+from .finite_clients import resolve_finite
 from .inputs import PlaneModels
 from .many_planes import PANEL
 from .surveys import Posed, Survey
@@ -159,6 +160,8 @@ class _Shared:
             "models_sha256": said["models_sha256"][mine],
             "run": [one for one in said["run"] if one["path"] in paths],
         }
+        plane = self._planes[i]
+        left_out = {"left_out": [plane.left_out]} if plane.left_out else {}
         made_of = [sha256 for own in self._groups for sha256 in said["models_sha256"][own]]
         own = replace(posed, models=models, settings=told, runs=runs or posed.runs)
 
@@ -168,13 +171,14 @@ class _Shared:
         def aligned() -> Sequence[Model]:
             return self._aligned[mine]
 
-        assert group.stop - group.start == len(self.planes[i].members), "the first of a slice"
-        return Posed(own, span, aligned, {"same_axes": made_of}, self._range, self._panels(i))
+        assert group.stop - group.start == len(plane.members), "the first of a slice"
+        settings = {"same_axes": made_of, **left_out}
+        return Posed(own, span, aligned, settings, self._range, self._panels(i), len(plane.members))
 
     @cached_property
     def _slices(self) -> list[slice]:
         """Of each plane the places of its models among all."""
-        ends = [0, *accumulate(len(plane.members) + len(plane.shown) for plane in self.planes)]
+        ends = [0, *accumulate(len(plane.members) + len(plane.shown) for plane in self._planes)]
         return [slice(start, end) for start, end in pairwise(ends)]
 
     @cached_property
@@ -182,18 +186,27 @@ class _Shared:
         """The same without those that are shown."""
         return [
             slice(own.start, own.start + len(plane.members))
-            for own, plane in zip(self._slices, self.planes, strict=True)
+            for own, plane in zip(self._slices, self._planes, strict=True)
         ]
 
     @cached_property
+    def _resolved(self) -> tuple[ResolvedModels, tuple[PlaneModels, ...]]:
+        """Read all models, and say which planes are made of which."""
+        return resolve_finite(self.planes, self.survey.source)
+
+    @property
+    def _planes(self) -> tuple[PlaneModels, ...]:
+        """The planes without clients that diverged."""
+        return self._resolved[1]
+
+    @cached_property
     def _posed(self) -> ResolvedModels:
-        """Read all models.
+        """Return all models.
 
         Raises:
             FedscopeError: two planes of one model; networks or data that are not the same.
         """
-        every = [model for plane in self.planes for model in (*plane.members, *plane.shown)]
-        posed = resolve_models(every, self.survey.source)
+        posed, _ = self._resolved
         labels = [_label(posed.models[own.start], self.planes[0].kind) for own in self._groups]
         for i, label in enumerate(labels):
             if label in labels[:i]:

@@ -62,6 +62,7 @@ def plane_sentence(plane: Plane) -> str:
     parts = [*_models_words(plane), *_axes_words(plane)]
     parts += [f"{m.label} {m.loss:.3g}{_error(' and {}', m)}, {m.off_plane:.2g} off the plane" for m in plane.shown]
     parts += [basin.sentence()] if basin is not None else []
+    parts += plane.attrs.get("left_out", ())
     parts += _adaptive_words(plane) + _normalization_words(plane)
     parts += [words] if (words := alignment_words(plane)) else []
     return "; ".join(parts) + precision_words(plane.attrs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Layout, Model
 from ...checkpoints.io.warn_user import warn_user
 from ...training.inputs.data_of import SampleSet, sample_sets
-from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings, resolve_models
+from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings
 from .. import Plane
 from ..alignment.step import align_posed
+from .finite_clients import resolve_finite
 from .inputs import PlaneModels
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Posed:
         aligned: gives the models with their units in one order, where that is asked.
         ranges: given the plane, the ends of both axes; None where its models say them.
         said: by the names of the sets of samples, what the plane says of itself that no number depends on.
+        members: how many of the models it is made of; None: as many as were asked for.
     """
 
     models: ResolvedModels
@@ -44,6 +47,7 @@ class Posed:
     settings: Mapping[str, Any] = field(default_factory=dict)
     ranges: Callable[[], tuple[Range, Range]] | None = None
     said: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    members: int | None = None
 
 
 @dataclass(frozen=True)
@@ -79,15 +83,16 @@ class Survey:
 
     def pose(self, models: PlaneModels) -> Posed:
         """Read the models of a plane that stands for itself."""
-
-        posed = resolve_models([*models.members, *models.shown], self.source)
+        posed, (taken,) = resolve_finite([models], self.source)
 
         def span(made_of: Sequence[Model]) -> PlaneBasis:
             from ... import landscape
 
             return landscape.span_of(models.kind, made_of, self.source.seed, posed.module)
 
-        return Posed(posed, span, lambda: align_posed(posed, self.source, self.align))
+        said = {"left_out": [taken.left_out]} if taken.left_out else {}
+        aligned = partial(align_posed, posed, self.source, self.align)
+        return Posed(posed, span, aligned, said, members=len(taken.members))
 
     def _random_settings(self, module: nn.Module) -> dict[str, Any]:
         """Describe random directions, and which ends both axes have where they are not told."""
@@ -107,11 +112,10 @@ class Survey:
             pose: reads its models, where they do not span it by themselves.
         """
         ends = tuple(f"{models.end}.{one.name}" if one.name else models.end for one in sets)
-        count = len(models.members)
 
         def prepare() -> PreparedStep[Plane]:
             given = self.pose(models) if pose is None else pose()
-            posed = given.models
+            posed, count = given.models, len(models.members) if given.members is None else given.members
             read = [one.read(posed, self.source) for one in sets]
             settings = {
                 **posed.settings,

@@ -350,6 +350,52 @@ def test_a_summary_says_distances_and_what_merging_would_do() -> None:
         Consensus((*one.rounds, *one.rounds))
 
 
+def test_an_unknown_residual_hides_no_matrix_that_explains_nothing() -> None:
+    """Neither of a round that diverged nor of one before which all nodes have one model; in any order."""
+    wrong = "mixing as given does not explain the next starts: 145 % of the distance is left in round 2"
+    numbers = {1: {"residual": np.nan, "before": np.nan}, 2: {"residual": 1.45}, 3: {"residual": 1e-7}}
+    rounds = [MeasuredRound(row("ring", number, **own)) for number, own in numbers.items()]
+    broken = "what mixing leaves is not known in round 1, where a model is not finite"
+    assert Consensus(tuple(rounds)).summary().endswith(f"; {wrong}; {broken}")
+    assert Consensus((rounds[1], rounds[0])).summary().endswith(f"; {wrong}; {broken}")
+    alike = [MeasuredRound(row("ring", number, residual=np.nan, before=0.0)) for number in (4, 5)]
+    same = "what mixing leaves is not known in rounds 4-5, where all nodes have one model"
+    assert Consensus((*rounds, *alike)).summary().endswith(f"; {wrong}; {same}; {broken}")
+    assert Consensus(tuple(alike)).summary().endswith(f"; {same}")
+
+
+def test_a_round_that_diverged_is_named_and_neither_better_nor_drawn() -> None:
+    """Of a classification, too, whose error is then that of no answers, 1."""
+    lost = {"merged_loss": np.nan, "merged_error": 1.0, "nodes_loss": np.nan, "nodes_error": 1.0, "error_gain": 0.0}
+    lost |= {"loss_gain": np.nan, "loss_gain_stderr": np.nan, "error_gain_stderr": 0.0}
+    broken = {number: MeasuredRound(row("ring", number, **lost), (), (0, 1)) for number in (1, 3)}
+    fine = MeasuredRound(row("ring", 2))
+    attrs = {"split": "test", "data": "digits", "samples": 9}
+    said = "their merged model has no finite loss, so nothing is gained or lost (NaN outputs count as wrong)"
+    two = Consensus((broken[1], fine), attrs)
+    assert "; it is better in 1 of 2 rounds; round 1 is not finite; mixing" in two.summary()
+    all_ = Consensus((broken[1], fine, broken[3]), attrs)
+    assert (
+        f"before mixing, 0.25 after it; {said}; it is better in 1 of 3 rounds; rounds 1, 3 are not finite; "
+        "mixing as given leaves 1e-05 % of the next starts unexplained at most; "
+        "the models of clients 0, 1 in round 3 are not finite"
+    ) in all_.summary()
+    one_node = MeasuredRound(row("ring", 1, **{**lost, "nodes": 1}), (), (0,))
+    assert "; its model has no finite loss, so nothing is gained or lost (NaN outputs count as wrong);" in (
+        Consensus((one_node,), attrs).summary()
+    )
+    for result, words in (
+        (two, "the models of clients 0, 1 in round 1 are not finite;"),
+        (all_, "; rounds 1, 3 are not finite;"),
+        (Consensus((*all_.rounds, MeasuredRound(row("other", 1, **lost))), attrs), "; ring: rounds 1, 3 are not"),
+    ):
+        figure = result.figure()
+        assert words in " ".join(" ".join(text.get_text() for text in figure.texts).split())
+        errors = next(line for line in figure.axes[1].lines if len(line.get_ydata()) == len(result.only("ring").rounds))
+        shown = np.ma.filled(np.ma.asarray(errors.get_ydata(), float), np.nan)
+        assert np.isnan(shown).tolist() == [one.is_lost for one in result.only("ring").rounds]
+
+
 def test_the_caption_says_whether_a_node_has_the_merged_model() -> None:
     """Mixing gives all nodes one model where there is a server."""
     one, other = MeasuredRound(row("fma", 1, mixing="one", after=0.0)), MeasuredRound(row("fma", 2))

@@ -1462,6 +1462,15 @@ def test_a_client_whose_loss_is_no_number_is_not_the_best() -> None:
         assert "its clients' 0.5 at best, nan on average" in said
 
 
+def test_the_nearest_client_is_one_with_a_number() -> None:
+    """Wherever one that diverged stands among them."""
+    clients = [Against(f"client {k}", 0.5, 0.1, gap_, 0.01, 0.0, 0.01) for k, gap_ in enumerate((nan, -0.5, -0.2))]
+    for others in (clients, clients[::-1], clients[1:] + clients[:1]):
+        page = explained(made("ima"), compared={"ima": [ModelComparison(60, "average", 40, 0.4, 0.1, tuple(others))]})
+        read_ = [one for said in page.statements for one in said.readings if one.name.endswith(" (nearest)")]
+        assert (read_[0].name, read_[0].value) == ("test_loss: average - client 2 (nearest)", -0.2)
+
+
 def test_clients_of_weight_0_are_no_part_of_the_average(tmp_path: Path) -> None:
     """They counted among those whose error on own data is small, and those that the average is better than."""
     round_ = made(clients=8).rounds[0]

@@ -246,6 +246,19 @@ def test_a_mean_of_no_change_has_no_minus() -> None:
     assert "on a client's own data by +0 ± 0 points and on the others' by +0 ± 0 points" in result.summary()
 
 
+def test_as_many_right_answers_of_other_classes_are_no_change() -> None:
+    """Of 49 samples 20 are right after and 21 before, of 7 one more: their shares add up to 3e-17."""
+    one = by_hand()
+    first, then = np.array([[3, 1, 21], [6, 0, 0]]), np.array([[4, 1, 20], [5, 0, 0]])
+    counts = {"own": np.array([[7, 3, 49], [12, 0, 0]]), "before_own": first, "after_own": then}
+    result = Forgetting.of([replace(one, **counts)], {"split": "test"})
+    assert result.own_gain[0].tolist() == [0.0, -1 / 12]
+    # nor are a gain and losses that cancel over clients
+    mean, _ = mean_over_clients(np.array([[0.1, 0.2, -0.3], [1e-17, 2e-17, 0.0]]))
+    assert mean[0] == 0
+    assert mean[1] > 0
+
+
 def test_each_mean_is_told_with_the_clients_it_is_over() -> None:
     """Client 8 has all classes, so that none of the test data are the others'."""
     one = by_hand()

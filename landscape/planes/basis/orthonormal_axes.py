@@ -95,7 +95,7 @@ class Basis(Axes):
         """
         vectors = (w_1, w_2, w_3)
         for label, w in zip(labels, vectors, strict=True):
-            refuse_broken(label, w, "no plane goes through it; choose a model from before it broke")
+            refuse_broken(label, w, "no plane goes through it; name three models that are finite, A B C")
         for i, j in ((0, 1), (0, 2), (1, 2)):
             if norm(np.subtract(vectors[j], vectors[i], dtype=np.float64)) == 0:
                 raise FedscopeError(
