@@ -108,8 +108,8 @@ def write_hdf5(path: Path | str, *, track_order: bool = False, sealed: bool = Fa
 
 
 def is_storable(name: str) -> bool:
-    """Check whether a file can hold an array of a name: HDF5 takes ``/`` for a group in a group and ``.`` for the group
-    itself, ends a name at NUL, and names are written in UTF-8.
+    r"""Check whether a file can hold an array of a name: for HDF5 ``/`` is a group in a group and ``.`` the group
+    itself, it ends a name at NUL, and names are written in UTF-8.
 
     >>> [is_storable(name) for name in ("a.weight", "a/b", "", ".", "a//b", "/a", "a\0b", "a\ud800")]
     [True, True, False, False, False, False, False, False]

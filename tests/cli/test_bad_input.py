@@ -223,7 +223,7 @@ CASES = [
     ("export plane.nc x.pt", "plane.nc is a surface, so x.pt must end in .csv, .dat or .h5"),
     ("export runs/ima@9 x.pt", "runs/ima@9"),
     ("export runs/ima/metrics.csv x.dat", "runs/ima/metrics.csv is neither a model nor a plane, and a table already"),
-    ("export runs/ima@4 plane.nc", "plane.nc exists; give another name, or --force"),
+    ("export runs/ima@4 runs/few", "runs/few exists; give another name, or --force"),
     (
         "export runs/ima@4 runs/ima/run.json --force",
         "runs/ima/run.json is a place of the run's own files, which nothing else is written over; give another one, as "

@@ -21,7 +21,7 @@ try:
     main()
 finally:
     kinds = [os.path.realpath(f"/proc/self/fd/{i}") if os.path.exists("/proc/self/fd") else "" for i in range(3)]
-    open("streams", "w").write(" ".join(kinds))
+    open("streams", "w").write("\\n".join(kinds))
 """
 
 
@@ -44,7 +44,7 @@ def test_a_command_does_its_work(recorded: Path, closed: str, which: list[int]) 
     name = f"{'-'.join(map(str, which))}.csv"
     assert status(recorded, f"export run --to csv {name}", closed) == 0
     assert (recorded / name).read_text().splitlines()[1:] == ["1,0.5,0.5,2.0"]
-    streams = (recorded / "streams").read_text().split(" ")
+    streams = (recorded / "streams").read_text().split("\n")
     assert [streams[i] for i in which] in ([""] * len(which), ["/dev/null"] * len(which)), "and no file of a run's"
 
 
