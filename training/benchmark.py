@@ -296,9 +296,9 @@ def _disk(folder: Path, size: int) -> tuple[float, float | None]:
     Raises:
         FedscopeError: the folder cannot be written.
     """
-    block = os.urandom(2**22)
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    block, made = os.urandom(2**22), list[Path]()
     try:
+        made += [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             began = time.perf_counter()
