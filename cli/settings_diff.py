@@ -10,6 +10,7 @@ import click
 from ..analysis.runs import METRICS, other_rounds
 from ..checkpoints import real_path
 from ..checkpoints.io.errors import list_few, spans
+from ..checkpoints.io.number_words import exact
 from ..results.labels import LABEL, name_of_run
 
 #: settings that change when another one does, and say nothing besides it
@@ -187,7 +188,7 @@ def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return "yes" if value else "none" if value is None else "no"
     if not isinstance(value, list):
-        return "" if isinstance(value, dict) else f"{value:g}" if isinstance(value, float) else str(value)
+        return "" if isinstance(value, dict) else exact(value) if isinstance(value, float) else str(value)
     flat = [part for one in value for part in (one if isinstance(one, list) else [one])]
     numbers = [part for part in flat if isinstance(part, int)]
     if numbers and all(isinstance(part, int | str) for part in flat):

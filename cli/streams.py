@@ -59,14 +59,33 @@ class _Quiet(io.TextIOWrapper):
             return
 
 
+def open_closed() -> None:
+    """Have standard streams lead nowhere that were closed when this process began, as a scheduler or ``2>&-`` closes
+    them: Python has None in their place, and the next file that is opened has their number, into which others print."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        opened = None
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free is this one
+            os.set_inheritable(opened, True)
+        if getattr(sys, name) is None:
+            place = os.open(os.devnull, os.O_RDWR) if opened is None else opened  # another file has the number already
+            mode = "r" if name == "stdin" else "w"
+            stream = os.fdopen(place, mode, encoding="utf-8", errors="backslashreplace", closefd=False)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)  # which keeps it open while another stands in its place
+
+
 def guard() -> None:
     """Have this process's standard output say what fails, and its standard error go on without a word."""
+    open_closed()
     sys.stdout = _guard_stream(sys.stdout, _Told)
     sys.stderr = _guard_stream(sys.stderr, _Quiet)
 
 
 def _guard_stream(stream: Any, kind: type[io.TextIOWrapper]) -> Any:
-    if not isinstance(stream, io.TextIOWrapper):  # it was closed, or is a test's
+    if not isinstance(stream, io.TextIOWrapper):  # it is a test's
         return stream
     return kind(
         stream.buffer,

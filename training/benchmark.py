@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,8 +136,9 @@ def bench(
     from .build import build_module, model_settings
     from .local.engine_choice import is_small, one_by_one
 
-    if seconds <= 0:
-        raise FedscopeError(f"--seconds {seconds:g} measures nothing; give a time above 0")
+    if not 0 < seconds < math.inf:
+        what = "never ends" if seconds == math.inf else "measures nothing"
+        raise FedscopeError(f"--seconds {seconds:g} {what}; give a time above 0")
     written, read = _disk(Path(folder), disk)
     first = Compute(device)
     kinds = ("float32", "tf32", "bf16") if first.kind == "cuda" else ("float32", "bf16")
@@ -288,13 +291,14 @@ def _evaluation(module: nn.Module, compute: Compute, seconds: float) -> float:
 
 
 def _disk(folder: Path, size: int) -> tuple[float, float | None]:
-    """Bytes a second written durably, and read where the system can forget a file.
+    """Bytes a second written durably, and read where the system can forget a file. Folders that are made for it go.
 
     Raises:
         FedscopeError: the folder cannot be written.
     """
-    block = os.urandom(2**22)
+    block, made = os.urandom(2**22), list[Path]()
     try:
+        made += [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             began = time.perf_counter()
@@ -312,3 +316,7 @@ def _disk(folder: Path, size: int) -> tuple[float, float | None]:
             return written, file.tell() / (time.perf_counter() - began)
     except OSError as error:
         raise FedscopeError(f"{folder} cannot be written: {error.strerror}; give another --folder") from error
+    finally:
+        for one in made:
+            with suppress(OSError):  # somebody has put something there
+                one.rmdir()

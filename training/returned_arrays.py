@@ -12,6 +12,7 @@ import numpy as np
 
 from ..checkpoints import FedscopeError, Layout, Weights
 from ..checkpoints.io.errors import list_few
+from ..checkpoints.io.hdf5 import is_storable
 from .import_string import describe_type
 
 #: fedscope itself
@@ -116,7 +117,7 @@ def refuse_unwritable(
             f"{place} returned {describe_type(state)} as its {what}{at}; return a dictionary of arrays by name", "state"
         )
     for name, value in state.items():
-        if not isinstance(name, str) or not name or "/" in name:
+        if not isinstance(name, str) or "/" in name or not is_storable(name):
             raise ReturnedError(
                 f"{place} names a part of its {what} {name!r}{at}; give it a word without / as its name", "state"
             )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from .errors import DiskFullError, FedscopeError
-from .locks import BESIDE, TAKING, HeldError, HeldLock, hold, sign
+from .locks import BESIDE, TAKING, HeldError, HeldLock, hold, holder_of, sign
 from .safe_write import ELSEWHERE, refuse_strange
 
 LOCK_NAME = ".writer"
@@ -127,6 +127,16 @@ STILL_OPEN = (
 )
 #: seconds that the last round of a recorder which was dropped may take
 _LAST = 0.5
+
+
+def writing_words(run: Path) -> str:
+    """A clause on who writes a run right now; "" where nobody does.
+
+    Args:
+        run: its folder.
+    """
+    holder = holder_of(run / LOCK_NAME)
+    return f"it is being written by {holder}; wait for its first" if holder else ""
 
 
 class WriterLock:

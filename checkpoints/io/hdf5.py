@@ -107,6 +107,20 @@ def write_hdf5(path: Path | str, *, track_order: bool = False, sealed: bool = Fa
                 whole.write(_seal(whole.read()))
 
 
+def is_storable(name: str) -> bool:
+    r"""Check whether a file can hold an array of a name: for HDF5 ``/`` is a group in a group and ``.`` the group
+    itself, it ends a name at NUL, and names are written in UTF-8.
+
+    >>> [is_storable(name) for name in ("a.weight", "a/b", "", ".", "a//b", "/a", "a\0b", "a\ud800")]
+    [True, True, False, False, False, False, False, False]
+    """
+    parts = name.split("/")
+    try:
+        return not ("" in parts or "." in parts or b"\0" in name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def check_seal(path: Path, what: str) -> None:
     """Compare a file with the checksum at its end, before HDF5 opens it: some damage makes HDF5 itself loop for ever.
 

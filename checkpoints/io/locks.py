@@ -55,6 +55,30 @@ class HeldError(Exception):
         self.by, self.remedy = by, remedy
 
 
+def holder_of(path: Path, beside: Path | None = None) -> str:
+    """Name the process that has the right to a file, for a sentence; "" where none has, as far as that is known.
+    Nothing is made, and nothing waits.
+
+    Args:
+        path, beside: as of :func:`hold`.
+    """
+    try:
+        descriptor = open_own(path, _WHAT, os.O_RDONLY)
+    except (OSError, FedscopeError):
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return _said_in(descriptor)
+    finally:
+        os.close(descriptor)
+    with suppress(OSError, FedscopeError):  # where the file system has no locks
+        other = _read(_content(path.with_name(path.name + BESIDE) if beside is None else beside) or b"")
+        return "" if other is None or other.has_ended() else f"process {other.pid} of {other.host}"
+    return ""
+
+
 @dataclass
 class HeldLock:
     """The right, until it is given back.

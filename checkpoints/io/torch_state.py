@@ -78,3 +78,9 @@ def callers_device() -> Iterator[None]:
         return
     with torch.device(device):
         yield
+
+
+def without_sign_bit(value: Any) -> Any:
+    """Return a tensor of torch whose numbers are those that lie there: an imaginary part of a conjugate is a view with
+    a bit that turns their signs, which NumPy does not have."""
+    return value.resolve_neg() if callable(getattr(value, "resolve_neg", None)) else value

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..io.errors import FedscopeError
+from ..io.number_words import exact
 from ..io.untrusted import read_json
 from .adapter_bases import EARLIER, INIT, NAME, SHA256, changed_base, is_whole, located, refuse_other_base
 from .factor_names import ALPHA, alphas_in
@@ -133,8 +134,8 @@ def settings_of_adapters(
         alpha = None  # every layer says it
     if alpha is not None and had not in (None, alpha):
         assert told is not None, "it says so"
-        says = "by layer" if isinstance(had, Mapping) else f"{had:g}"
-        raise FedscopeError(f"lora_alpha = {alpha:g} was given, but {told[0]} says alpha {says}; leave it out")
+        says = "by layer" if isinstance(had, Mapping) else exact(had)
+        raise FedscopeError(f"lora_alpha = {exact(alpha)} was given, but {told[0]} says alpha {says}; leave it out")
     if alpha is not None:
         settings["lora_alpha"] = alpha
     return ({"adapters": settings} if settings else {}) | ({} if base is None else {"base": dict(base)})
@@ -180,9 +181,9 @@ def refuse_other_adapters(
     """
     if alpha is not None and (each := alphas_of(info)) != {alpha}:
         told = "by layer" if len(each) > 1 else next(iter(each))
-        was = "without lora_alpha" if told is None else f"with alpha {told if isinstance(told, str) else f'{told:g}'}"
+        was = "without lora_alpha" if told is None else f"with alpha {told if isinstance(told, str) else exact(told)}"
         raise FedscopeError(
-            f"{run} was recorded {was}, not lora_alpha = {alpha:g}; leave lora_alpha= out to go on with it"
+            f"{run} was recorded {was}, not lora_alpha = {exact(alpha)}; leave lora_alpha= out to go on with it"
         )
     recorded = info.get("base")
     if base is not None and (recorded or {}).get("sha256") != base["sha256"]:
@@ -285,4 +286,4 @@ def _compared(of_one: Mapping[str, Any], of_other: Mapping[str, Any]) -> list[tu
 
 
 def _format(value: Any) -> str:
-    return "none" if value in (None, {}) else f"{value:g}" if isinstance(value, float) else str(value)
+    return "none" if value in (None, {}) else exact(value) if isinstance(value, float) else str(value)

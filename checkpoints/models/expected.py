@@ -103,6 +103,7 @@ def place_of(value: Any) -> tuple[Any, ...] | None:
             return None
         if not value.data_ptr():  # of a tensor that does not say where it lies
             return None
-        return str(value.device), value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype)
+        about = str(value.device), value.data_ptr(), tuple(value.shape), value.stride(), str(value.dtype)
+        return (*about, callable(getattr(value, "is_neg", None)) and value.is_neg())
     except (RuntimeError, ValueError, NotImplementedError):  # without a place (sparse), or without a shape yet
         return None

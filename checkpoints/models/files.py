@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
 from .safetensors_files import open_safetensors
 from .state_dicts import as_arrays, find_state_dict, fit, hint, what_to_save
-from .weights import Layout, TensorEntry, Weights
+from .weights import BFLOAT16, Layout, TensorEntry, Weights, in_type
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
 WRITTEN = (".pt", ".pth", ".safetensors")
@@ -59,8 +60,11 @@ def read_model(path: Path | str, layout: Layout | ExpectedModel | None = None) -
             tensors or several models in it; parts that are missing; not the expected model.
     """
     expected = ExpectedModel.as_given(layout)
-    arrays, notes = read_arrays(path, expected)
-    return flatten_arrays(path, arrays, expected), ", ".join(notes)
+    arrays, stored, notes = _read_stored(path, expected)
+    weights = flatten_arrays(path, arrays, expected)
+    if expected is None:
+        weights = replace(weights, layout=weights.layout.stored_as(stored))
+    return weights, ", ".join(notes)
 
 
 def flatten_arrays(place: object, arrays: Mapping[str, np.ndarray], expected: ExpectedModel | None) -> Weights:
@@ -96,10 +100,18 @@ def read_arrays(path: Path | str, expected: ExpectedModel | None) -> tuple[dict[
     Raises:
         FedscopeError: as :func:`read_model`, but for names and shapes.
     """
+    arrays, _, notes = _read_stored(path, expected)
+    return arrays, notes
+
+
+def _read_stored(
+    path: Path | str, expected: ExpectedModel | None
+) -> tuple[dict[str, np.ndarray], dict[str, str], list[str]]:
+    """Read the same, and between them the types that the file has its tensors in."""
     _, tensors, notes = read_tensors(path, expected)
     arrays, stored = as_arrays(path, tensors)
     arrays, changes = fit(path, arrays, stored, expected)
-    return arrays, [*notes, *changes]
+    return arrays, stored, [*notes, *changes]
 
 
 def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str, Mapping[str, Any], list[str]]:
@@ -233,22 +245,42 @@ def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[st
 def write_file(path: Path | str, weights: Weights) -> None:
     """Write one model [P] as ``.safetensors``, ``.pt`` or ``.pth`` (a ``state_dict``), durably.
 
+    Each tensor is written in the type that it was recorded or read in, where that has all of its values: a mean of
+    models in bfloat16 has others, and a warning says that it is written in the type that it was computed in.
+
     The file is made in memory first, so that a disk that cannot take it answers with the system's own reason.
 
     Raises:
-        FedscopeError: another kind of file; several models; nothing could be written, with the reason.
+        FedscopeError: another kind of file; several models; a place of a run's own files; nothing could be written,
+            with the reason.
     """
+    _write(path, weights, _in_own_types)
+
+
+def write_computed(path: Path | str, weights: Weights) -> None:
+    """Write the same in the types that it was computed in, as a result's models are. Raises as :func:`write_file`."""
+    _write(path, weights, lambda _, computed: (computed.arrays(), ()))
+
+
+def _write(
+    path: Path | str,
+    weights: Weights,
+    arrays_of: Callable[[Path, Weights], tuple[Mapping[str, np.ndarray], Collection[str]]],
+) -> None:
     from safetensors import SafetensorError
-    from safetensors.numpy import save
+
+    from ..runs.folders import refuse_own_place  # which reads models
 
     path = expand_home(path)
+    refuse_own_place(path)
     if weights.parameters.ndim != 1:
         raise FedscopeError(f"{path} holds one model, but {len(weights)} were given; write them one by one")
-    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in weights.arrays().items()}
     if path.suffix.lower() not in WRITTEN:
         raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
+    found, bits = arrays_of(path, weights)
+    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in found.items()}
     try:
-        content = save(arrays) if path.suffix.lower() == ".safetensors" else _torch_bytes(arrays)
+        content = _bytes_of(arrays, bits, is_safe=path.suffix.lower() == ".safetensors")
         with write_durably(path) as temporary:
             temporary.write_bytes(content)
     except OSError as error:
@@ -257,13 +289,52 @@ def write_file(path: Path | str, weights: Weights) -> None:
         raise FedscopeError(f"{path} cannot be written ({error}); give another ending") from error
 
 
-def _torch_bytes(arrays: dict[str, np.ndarray]) -> bytes:
+def _in_own_types(path: Path, weights: Weights) -> tuple[dict[str, np.ndarray], set[str]]:
+    """Return a model's tensors in the types of its layout, and of which of them there are the bits of bfloat16.
+
+    Those of one type stay together: where one of them has values that it does not have, all are as they are.
+    """
+    types = {entry.name: entry.stored or entry.dtype for entry in weights.layout.entries}
+    arrays = weights.arrays()
+    own = {name: in_type(array, types[name]) for name, array in arrays.items()}
+    without = [name for name, array in own.items() if array is None]
+    for dtype in dict.fromkeys(types[name] for name in without):
+        lost = [name for name in without if types[name] == dtype]
+        warn_user(
+            f"{path}: {dtype} does not have all values of {list_few(lost, 3)}, so what was of that type is written in "
+            f"{arrays[lost[0]].dtype.name}"
+        )
+    wider = {types[name] for name in without}
+    made = {name: arrays[name] if array is None or types[name] in wider else array for name, array in own.items()}
+    return made, {name for name, dtype in types.items() if dtype == BFLOAT16 and dtype not in wider}
+
+
+def _bytes_of(arrays: Mapping[str, np.ndarray], bits: Collection[str], *, is_safe: bool) -> bytes:
+    """Return a file's content.
+
+    Args:
+        bits: the names of what is bfloat16, which numpy does not have.
+    """
+    if is_safe and not bits:
+        from safetensors.numpy import save
+
+        return save(dict(arrays))
     import io
 
     import torch
 
+    tensors = {
+        name: torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+        if name in bits
+        else torch.from_numpy(array.copy())
+        for name, array in arrays.items()
+    }
+    if is_safe:
+        from safetensors.torch import save as save_tensors
+
+        return save_tensors(tensors)
     buffer = io.BytesIO()
-    torch.save({name: torch.from_numpy(array.copy()) for name, array in arrays.items()}, buffer)
+    torch.save(tensors, buffer)
     return buffer.getvalue()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few, nearest
+from ..io.torch_state import without_sign_bit
 from .expected import ExpectedModel
 from .match_names import is_constant, match_names, prefixes
 from .weights import TensorEntry, is_extra
@@ -296,7 +297,7 @@ def as_arrays(place: object, tensors: Mapping[str, Any]) -> tuple[dict[str, np.n
         dtype = stored[name] = str(value.dtype).removeprefix("torch.")
         refuse_valueless(place, name, value)
         try:
-            plain = value.detach().cpu()
+            plain = without_sign_bit(value.detach().cpu())
             arrays[name] = (plain.float() if dtype.startswith(_NOT_IN_NUMPY) else plain).numpy()
         except (TypeError, RuntimeError) as error:
             raise FedscopeError(f"{place}: {name} is {dtype}, which NumPy does not hold; save it as float32") from error

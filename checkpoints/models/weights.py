@@ -180,6 +180,22 @@ class Layout:
             )
         )
 
+    def stored_as(self, dtypes: Mapping[str, str]) -> Layout:
+        """Make a layout that says of float32 in memory in which half of it it is stored.
+
+        Args:
+            dtypes: by name, as a file has them.
+        """
+        halves = {name: dtype for name, dtype in dtypes.items() if dtype in (BFLOAT16, "float16")}
+        return Layout(
+            tuple(
+                replace(entry, stored=halves[entry.name])
+                if entry.name in halves and entry.dtype == "float32"
+                else entry
+                for entry in self.entries
+            )
+        )
+
     def flatten(self, arrays: Mapping[str, np.ndarray]) -> Weights:
         """Copy named arrays into one model, cast to the layout's dtypes.
 
@@ -311,6 +327,25 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
     found = np.where(np.isfinite(values), nearest, values).astype(np.float32)
     # of one number without dimensions the operators give a scalar, which is no array
     return np.asarray(found.view(np.uint32) >> np.uint32(16), np.uint16)
+
+
+def in_type(values: np.ndarray, dtype: str) -> np.ndarray | None:
+    """Return numbers in another type, of bfloat16 their bits; None where it does not have all of them.
+
+    >>> in_type(np.array([1.0, -2.0], np.float32), "bfloat16").tolist() == [0x3F80, 0xC000]
+    True
+    >>> in_type(np.array([1.0, 1.001], np.float32), "bfloat16") is None
+    True
+    """
+    if values.dtype.name == dtype or values.dtype.kind not in "biufc":
+        return values
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == BFLOAT16:
+            made = to_bfloat16(np.asarray(values, np.float64))
+            back = from_bfloat16(made)
+        else:
+            made = back = values.astype(dtype)
+    return made if np.array_equal(back, values, equal_nan=True) else None
 
 
 def stack(models: Sequence[Weights]) -> Weights:

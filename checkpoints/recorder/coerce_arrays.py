@@ -19,7 +19,7 @@ import numpy as np
 from ..io.array_digest import ARRAYS
 from ..io.errors import FedscopeError, list_few
 from ..io.random_streams import undrawn
-from ..io.torch_state import callers_device
+from ..io.torch_state import callers_device, without_sign_bit
 from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
 from .label_forms import NUMBERED, are_names
 from .loaders import drawn_through, gives_items, is_loader, say_chance, say_left_out
@@ -211,7 +211,7 @@ def _refuse_single(place: str, name: str, this: np.ndarray, i: int, batched: boo
 
 def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
     if callable(getattr(given, "detach", None)) and callable(getattr(given, "cpu", None)):  # a tensor of torch
-        plain = given.detach().cpu()
+        plain = without_sign_bit(given.detach().cpu())
         given = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
     if isinstance(given, np.ndarray | np.generic | int | float | list | tuple):
         try:

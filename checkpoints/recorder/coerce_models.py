@@ -11,6 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
+from ..io.hdf5 import is_storable
+from ..io.torch_state import without_sign_bit
 from ..models.adapters import scale_in
 from ..models.expected import ExpectedModel, is_statistic, place_of, tied_names
 from ..models.factor_names import alphas_in, other_ranks
@@ -222,7 +224,7 @@ def coerce_model(
             raise FedscopeError(f"a model has an entry {name!r}, which is not a name; give its state_dict()")
         parts = name.split("/")
         inside = ["/".join(parts[:i]) for i in range(1, len(parts))]
-        if "" in parts or "." in parts or any(place in value for place in inside):
+        if not is_storable(name) or any(place in value for place in inside):
             raise FedscopeError(f"a model has an entry {name!r}, which a run cannot store with the others; rename it")
         if (whole := _place(tensor)) is None:
             arrays[name], dtypes[name] = _array(name, tensor)
@@ -386,7 +388,7 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
             raise FedscopeError(
                 f"{name} is {form.removeprefix('torch.')}, which a run cannot hold; give {name}.to_dense()"
             )
-        value = value.detach()
+        value = without_sign_bit(value.detach())
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype == BFLOAT16:
             return value.contiguous().view(sys.modules["torch"].int16).cpu().numpy().view(np.uint16), BFLOAT16

@@ -15,7 +15,7 @@ from ..io.code_words import code_words_at
 from ..io.errors import FedscopeError, list_few
 from ..io.safe_write import refuse_linked
 from ..io.shell_words import command_line
-from ..io.untrusted import lost_link, read_json
+from ..io.untrusted import lost_link, read_json, real_path
 from ..models.weights import Layout
 from ..rounds.metrics import write_table
 from . import measured_numbers
@@ -167,6 +167,23 @@ def refuse_occupied(path: Path, force: bool, replace: str = REPLACE, elsewhere: 
         if _is_trained(path / "run.json"):
             on = f" (`{command_line('train', '--resume', path, *code_words_at(path))}` goes on with it)"
         raise FedscopeError(f"{path} exists and {holds}; {replace}{on}")
+
+
+def refuse_own_place(file: Path) -> None:
+    """Refuse to write where a run has its own files, which ``--force`` replaces no more than an export makes others.
+
+    Raises:
+        FedscopeError: names another place.
+    """
+    place = real_path(file.absolute().parent) / file.name
+    for folder in place.parents:
+        inside = place.relative_to(folder).parts
+        own = inside[0] in ("rounds", KEPT_NAME, CODE) if len(inside) > 1 else inside[0] in (*FILES, *LOCK_NAMES)
+        if own and ((folder / "run.json").exists() or is_without_info(folder)):
+            raise FedscopeError(
+                f"{file} is a place of the run's own files, which nothing else is written over; give another one, as "
+                f"{folder.name}-exported{file.suffix}"
+            )
 
 
 def remove_run(path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..io.atomic import writing_words
 from ..io.code_words import code_words_at
 from ..io.errors import FedscopeError, rounds_have, spans
 from ..io.given_paths import refuse_in_memory
@@ -23,7 +24,7 @@ from ..io.visible_text import visible
 from ..io.warn_user import warn_user
 from ..models.factor_names import alphas_apart
 from ..models.weights import Layout
-from ..rounds.metrics import Metrics, read_rows, to_arrays
+from ..rounds.metrics import MetricRows, Metrics, read_rows, to_arrays
 from ..rounds.round import Round, few_of
 from ..rounds.run_identity import NAME, identity_of_round
 from .info import read_info, refuse_broken_seal, refuse_no_settings
@@ -129,11 +130,10 @@ class Run:
         numbered = not self.is_foreign or bool(self.identity)  # from 1 on, without a gap
         recorded = set(range(1, self.rounds[-1])) if numbered and self.rounds else set()
         try:
-            rows, _, summed = self._table()
+            table = self._table()
+            recorded |= table.own.keys() if numbered or table.summed else set()
         except (FedscopeError, OSError):  # said where its numbers are wanted
-            rows, summed = {}, False
-        if numbered or summed:
-            recorded |= rows.keys()
+            pass
         return tuple(sorted(recorded - self._there))
 
     @property
@@ -194,6 +194,8 @@ class Run:
             FedscopeError: no rounds yet; a round that is not there (says which are).
         """
         if not self.rounds:
+            if writing := writing_words(self.path):
+                raise FedscopeError(f"{self.path} has no rounds yet: {writing}")
             on = command_line("train", "--resume", self.path, *code_words_at(self.path))
             raise FedscopeError(f"{self.path} has no rounds yet{'' if self.is_foreign else f'; go on with it: {on}'}")
         number = self.rounds[-1] if number == "last" else self._whole(number)
@@ -275,16 +277,29 @@ class Run:
         Raises:
             FedscopeError: as :func:`~fedscope.checkpoints.rounds.metrics.read_rows`.
         """
-        rows, strange, _ = self._table()
-        if strange and not rows and self._visible:
+        rows = self._table().own
+        if why := self.lost_table():
             warn_user(
-                f"{self.path / 'metrics.csv'} is another run's table, or damaged: none of its {strange} rows was "
-                "written for this run, so the numbers are those of the rounds' files; delete it, or restore it from a "
-                "copy"
+                f"{self.path / 'metrics.csv'} is another run's table, or damaged: {why}, so the numbers are those of "
+                "the rounds' files; delete it, or restore it from a copy"
             )
         if not self.measured.measurements:
             return rows
         return {t: _as_floats(merge_numbers(row, self.measured.of(t))) for t, row in rows.items()}
+
+    def lost_table(self) -> str:
+        """Say in a clause why nothing in ``metrics.csv`` is believed, though there are rounds; "" where something is,
+        or where the table has no rows yet.
+
+        Raises:
+            FedscopeError: as :meth:`table_rows`.
+        """
+        table = self._table()
+        if table.own or not self._visible or not (table.strange or table.headless):
+            return ""
+        if table.headless:
+            return "its first line names no columns" if table.strange else "it is empty"
+        return f"none of its {table.strange} rows was written for this run"
 
     def recorded_rows(self) -> dict[int, Metrics]:
         """Return the rows of ``metrics.csv`` by round as the training wrote them, without what was measured since;
@@ -303,7 +318,7 @@ class Run:
     def is_table_behind(self) -> bool:
         """True if ``metrics.csv`` lacks a number that was measured afterwards: of a killed command, or written anew by
         a fedscope that does not know them."""
-        rows, _, _ = self._table()
+        rows = self._table().own
         return not self.table_of_others() and any(
             rows.get(t, {}).get(name) != value
             for t in self.measured.rounds
@@ -315,16 +330,14 @@ class Run:
     def table_of_others(self) -> dict[int, dict[str, float]]:
         """Return the rows of a table that another program wrote beside its rounds, which may say more than these; none
         of a table of fedscope's, which is made of the rounds' files."""
-        rows, _, summed = self._table()
-        return rows if self.is_foreign and not summed else {}
+        table = self._table()
+        return table.own if self.is_foreign and not table.summed else {}
 
-    def _table(self) -> tuple[dict[int, dict[str, float]], int, bool]:
-        """Return the table's own rows, how many others there are, and whether it has a sum a row."""
+    def _table(self) -> MetricRows:
+        """Read the table; its rows are none of the run's own where they do not say what its rounds' files do."""
         found = read_rows(self.path / "metrics.csv", self.identity)
-        rows, strange = found.own, found.strange
-        if rows and not self.identity and (found.summed or not self.is_foreign) and not self._fit(rows):
-            rows, strange = {}, len(rows)
-        return rows, strange, found.summed
+        unsaid = found.own and not self.identity and (found.summed or not self.is_foreign)
+        return found._replace(own={}, strange=len(found.own)) if unsaid and not self._fit(found.own) else found
 
     def _fit(self, rows: Mapping[int, Mapping[str, float]]) -> bool:
         """Check whether the rows of the first and the last round that are there say what the rounds' files do."""

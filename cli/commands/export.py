@@ -121,9 +121,11 @@ def write(what: str, file: Path, *, force: bool) -> str:
     from ...checkpoints import load_model, write_file
     from ...checkpoints.models.files import is_file_name
     from ...checkpoints.models.unsaid_scale import unsaid_scale
+    from ...checkpoints.runs.folders import refuse_own_place
     from ...landscape import Plane, write_points, write_surface
     from ...training.inputs.adapter_settings import settings_of_model
 
+    refuse_own_place(file)
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
     if not file.absolute().parent.is_dir():

@@ -16,6 +16,7 @@ from ..checkpoints import (
     recorded_clients,
     rounds_with_clients,
 )
+from ..checkpoints.io.atomic import writing_words
 from ..checkpoints.io.code_words import code_words_at
 from ..checkpoints.io.errors import spans
 from ..checkpoints.io.shell_words import command_line
@@ -453,6 +454,8 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
     [1, 2, 4, 5]
     """
     if not available:
+        if writing := writing_words(Path(run)):
+            raise FedscopeError(f"{run} has no rounds yet: {writing}")
         on = command_line("train", "--resume", run, *code_words_at(Path(run)))
         raise FedscopeError(f"{run} has no rounds yet; where it is trained here, go on with it: {on}")
     if text.strip() == "all":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -205,7 +206,7 @@ def read_range(given: Any, names: str) -> list[float]:
         names: of the numbers, in a row.
 
     Raises:
-        FedscopeError: another count of them, or no numbers.
+        FedscopeError: another count of them, or no numbers; one that is not finite.
 
     >>> read_range((-1, 2.5), "from, to")
     [-1.0, 2.5]
@@ -219,6 +220,9 @@ def read_range(given: Any, names: str) -> list[float]:
         raise FedscopeError(f"--range is {given!r}, and not {count} numbers; give {names}") from None
     if len(ends) != count:
         raise FedscopeError(f"--range takes {count} numbers, {names}, but got {len(ends)}")
+    for end in ends:
+        if not isfinite(end):
+            raise FedscopeError(f"--range has {end:g}, and no line is drawn to there; give {names} as finite numbers")
     return ends
 
 

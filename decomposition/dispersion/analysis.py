@@ -17,6 +17,7 @@ from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.runs import Rounds, RunLike, identities, larger_cohort, resolve_runs, rounds_of_several
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.number_words import exact
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.layers import named_parameters
 from ...evaluation.device import Compute
@@ -99,7 +100,7 @@ def disperse(
 
         return settings, compute
 
-    rate = [] if fdr == 0.05 else [f"fdr{fdr:g}"]
+    rate = [] if fdr == 0.05 else [f"fdr{exact(fdr)}"]
     words = [
         *(run.name for run in opened[1:]),
         slug_rounds(asked_rounds[0] or "1,last"),

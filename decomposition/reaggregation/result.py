@@ -8,9 +8,10 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ...checkpoints import FedscopeError, Run, Weights, write_file
+from ...checkpoints import FedscopeError, Run, Weights
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.untrusted import expand_home
+from ...checkpoints.models.files import write_computed
 from ...checkpoints.models.stored_models import StoredModels
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of, number, optional_bool
@@ -156,7 +157,7 @@ class Reaggregation(TableResult):
         base.parent.mkdir(parents=True, exist_ok=True)
         files = [add_suffix(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
         for file, weights in zip(files, self.models.values(), strict=True):
-            write_file(file, weights)
+            write_computed(file, weights)
         return [*files, *super().save(base)]
 
     @classmethod

@@ -9,6 +9,7 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import Execution
 from ...analysis.runs import Rounds, RunLike, identity, larger_cohort, one_round
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.number_words import exact
 from .result import Synergy
 
 
@@ -89,6 +90,6 @@ def synergy(
             "seed": seed,
         }, compute
 
-    scale = "" if quantile is None else f"-q{quantile:g}"
+    scale = "" if quantile is None else f"-q{exact(quantile)}"
     name = f"synergy-{round_.number}{scale}{'-layer' if similarity == 'layer' else ''}"
     return single_result(Synergy, opened.path / "figures", name, prepare)

@@ -84,8 +84,9 @@ def locality_gaps(
     """
     require_classes(samples, "theory (Lemma 1)")
     _refuse_unfit(module, clients, p, round)
-    if not all(epsilon > 0 for epsilon in shrink):
-        raise FedscopeError(f"clients cannot be shrunk by {min(shrink):g}; give numbers above 0, as in 0.5")
+    for epsilon in shrink:
+        if not 0 < epsilon < np.inf:
+            raise FedscopeError(f"clients cannot be shrunk by {epsilon:g}; give numbers above 0, as in 0.5")
     require_float64(compute.device, "the gap of Lemma 1")
     if not np.all(p):
         there = np.flatnonzero(p)

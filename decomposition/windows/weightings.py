@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...checkpoints import FedscopeError, nearest
+from ...checkpoints.io.number_words import exact
 from ...training.methods.shared.checkpoint_weights import SHAPES, Shape
 
 #: β of ``ema`` where none is given
@@ -24,7 +25,7 @@ class Weighting:
     beta: float = BETA
 
     def __str__(self) -> str:
-        return self.shape if self.shape != "ema" or self.beta == BETA else f"ema:{self.beta:g}"
+        return self.shape if self.shape != "ema" or self.beta == BETA else f"ema:{exact(self.beta)}"
 
 
 def weightings_of(given: str | Sequence[str] | None) -> tuple[Weighting, ...]:

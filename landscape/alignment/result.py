@@ -9,9 +9,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
-from ...checkpoints import FedscopeError, Weights, write_file
+from ...checkpoints import FedscopeError, Weights
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.untrusted import expand_home
+from ...checkpoints.models.files import write_computed
 from ...checkpoints.models.stored_models import RenamedModels, StoredModels
 from ...results import Serializable, Table, TableResult, columns_of
 from ...results.labels import name_of_run, names_in
@@ -112,7 +113,7 @@ class Alignment(TableResult):
         base.parent.mkdir(parents=True, exist_ok=True)
         files = [add_suffix(base, suffix) for suffix in model_suffixes(len(self.models) - 1)]
         for file, weights in zip(files, self.models.values(), strict=True):
-            write_file(file, weights)
+            write_computed(file, weights)
         return [*files, *super().save(base)]
 
     @classmethod

@@ -13,6 +13,7 @@ from ...checkpoints.io.hdf5 import attribute, open_hdf5, write_hdf5
 from ...checkpoints.io.hdf5_validation import refuse_links, refuse_unstored
 from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.runs.folders import refuse_own_place
 from ..planes.file_checks import refuse_strange
 from ..planes.result import Plane
 
@@ -39,7 +40,11 @@ def write_surface(path: Path | str, plane: Plane) -> None:
     ``computed``, of the same shape, is 1 where a point was measured and 0 where it was interpolated (``--adaptive``);
     a surface without it was measured throughout. Attributes say the units, which are distances here and lengths of the
     directions in their own files. Their scripts look at neither, and :func:`read_surface` reads back what was written.
+
+    Raises:
+        FedscopeError: a run's own file lies there.
     """
+    refuse_own_place(expand_home(path))
     split = "train" if plane.attrs.get("split") == "train" else "test"
     shape = (len(plane.a), len(plane.b))
     about = {"program": "fedscope", "units": "L2 distance", "loss_units": "nat", **plane.attrs}

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...checkpoints import write_durably
 from ...checkpoints.io.untrusted import expand_home
+from ...checkpoints.runs.folders import refuse_own_place
 from ..planes.result import Plane
 
 COLUMNS = ("a", "b", "loss", "error")
@@ -19,8 +20,12 @@ def write_points(path: Path | str, plane: Plane) -> None:
     Of ``.dat`` columns are parted by blanks, and after each row of the surface, of one b, there is an empty line: what
     ``\\addplot3 [surf] table`` and ``splot`` take. Values that are not finite are ``nan`` and ``inf``; floats read back
     exactly. The models are not kept, and ``error`` is left out where the plane has none.
+
+    Raises:
+        FedscopeError: a run's own file lies there.
     """
     path = expand_home(path)
+    refuse_own_place(path)
     is_dat = path.suffix.lower() == ".dat"
     surfaces = [plane.loss] if np.isnan(plane.error).all() else [plane.loss, plane.error]
     between = " " if is_dat else ","

@@ -217,12 +217,26 @@ CASES = [
     ("line runs/ima@1 runs/ima@2 --clients", "--clients takes one round, RUN@ROUND, but got runs/ima@1 runs/ima@2"),
     ("line runs/few@1 --clients", "the clients of round 1 were not recorded; rounds 2, 4 have them"),
     ("line runs/ima@1/global --clients", "--clients takes one round, RUN@ROUND"),
+    ("line runs/ima@1 runs/ima@2 --range 0 inf", "--range has inf, and no line is drawn to there; give from, to as fi"),
     # export
     ("export runs/ima@4 x.h5", "runs/ima@4 is a model, so x.h5 must end in .safetensors, .pt or .pth"),
     ("export plane.nc x.pt", "plane.nc is a surface, so x.pt must end in .csv, .dat or .h5"),
     ("export runs/ima@9 x.pt", "runs/ima@9"),
     ("export runs/ima/metrics.csv x.dat", "runs/ima/metrics.csv is neither a model nor a plane, and a table already"),
-    ("export runs/ima@4 runs/ima/run.json", "runs/ima/run.json exists; give another name, or --force"),
+    ("export runs/ima@4 runs/few", "runs/few exists; give another name, or --force"),
+    (
+        "export runs/ima@4 runs/ima/run.json --force",
+        "runs/ima/run.json is a place of the run's own files, which nothing else is written over; give another one, as "
+        "ima-exported.json",
+    ),
+    (
+        "export runs/ima --to csv runs/ima/metrics.csv --force",
+        "runs/ima/metrics.csv is a place of the run's own files, which nothing else is written over; give another one, "
+        "as ima-exported.csv",
+    ),
+    ("export plane.nc runs/ima/metrics.csv --force", "runs/ima/metrics.csv is a place of the run's own files"),
+    ("export plane.nc runs/ima/partition.h5 --force", "runs/ima/partition.h5 is a place of the run's own files"),
+    ("export plane.nc runs/ima/rounds/00009.h5", "runs/ima/rounds/00009.h5 is a place of the run's own files"),
     ("export runs/ima@4 nowhere/x.pt", "nowhere is not a folder; make it, or give another name"),
     ("line a.pt b.pt", "a.pt does not exist; give a model's file, or a model of a run, as in runs/ima@last"),
     ("line runs/ima@1 x.pt", "x.pt does not exist; give a model's file, or a model of a run, as in runs/ima@last"),

@@ -96,11 +96,20 @@ def test_the_command_prints_it_and_refuses_in_a_sentence(
         (["--model", "cnnn"], "'cnnn' is not a model that fedscope knows; did you mean \"cnn\"?"),
         (["--model", "lstm"], "model.name = 'lstm' needs tokens [n, L], but a sample has shape [3, 32, 32]"),
         (["--seconds", "0"], "--seconds 0 measures nothing; give a time above 0"),
+        (["--seconds", "nan"], "--seconds nan measures nothing; give a time above 0"),
+        (["--seconds", "inf"], "--seconds inf never ends; give a time above 0"),
         (["--folder", "file"], "file cannot be written: File exists; give another --folder"),
         (["--device", "tpu"], "device = 'tpu' is not a device; use auto, cpu, cuda, mps, xpu"),
     ):
         assert run(["bench", *words]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_folders_that_were_made_for_it_go(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    for name in ("new/below", "there/new", "there"):
+        benchmark._disk(tmp_path / name, 1)
+        assert [path.name for path in tmp_path.rglob("*")] == ["there"], name
 
 
 def test_a_disk_that_cannot_be_written_comes_before_all_else() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.number_words import exact
 from ..settings.registry import METHOD_SECTIONS, canonical_method, preset
 from .config import SECTIONS, merge, methods_in
 
@@ -267,7 +268,7 @@ def _describe_ours(ours: Mapping[str, str], tables: Tables, by_method: Mapping[s
 
 def _toml(value: Any) -> str:
     """A value as it is written in a recipe: ``true``, ``0.001``."""
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value).lower() if isinstance(value, bool) else exact(value) if isinstance(value, float) else str(value)
 
 
 def _over(*layers: Tables) -> dict[str, dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -144,6 +145,10 @@ def _beside(run: Run) -> Iterator[tuple[str, str]]:
                 yield f"kept/{part}/{number:05d}.h5", "it belongs to no round; train --resume removes it"
 
 
+#: the remedy of a table of metrics
+_DELETE = "delete it: what it lacks is taken from the rounds"
+
+
 def _about_table(run: Run) -> Iterator[tuple[str, str]]:
     """Find where ``metrics.csv`` and what was measured afterwards do not say what the rounds' files do."""
     try:
@@ -153,7 +158,7 @@ def _about_table(run: Run) -> Iterator[tuple[str, str]]:
         table = MetricRows({}, {}, 0, False)
     if table.summed and table.strange:
         which = "none of its rows was" if not table.own else f"{table.strange} of its rows were not"
-        yield "metrics.csv", f"{which} written for this run; delete it: what it lacks is taken from the rounds"
+        yield "metrics.csv", f"{which} written for this run; {_DELETE}"
     try:
         measured = run.measured
     except FedscopeError as error:
@@ -163,6 +168,7 @@ def _about_table(run: Run) -> Iterator[tuple[str, str]]:
         if number not in run.rounds and number not in run.lacking:
             yield measured_numbers.NAME, f"it has numbers of round {number}, and there is none; {REMEDY}"
     rows = table.own if table.summed else {**table.others, **table.own}
+    is_told = table.summed and table.strange > 0
     for number in run.rounds:
         try:
             recorded = run.round(number).metrics
@@ -174,9 +180,13 @@ def _about_table(run: Run) -> Iterator[tuple[str, str]]:
                 where = "measured.json" if is_number(later.get(name)) else "the round's file"
                 yield (
                     "metrics.csv",
-                    f"it says {name} = {value!r} of round {number}, but {where} says {said!r}; delete it: what it "
-                    "lacks is taken from the rounds",
+                    f"it says {name} = {value!r} of round {number}, but {where} says {said!r}; {_DELETE}",
                 )
+                is_told = True
+    if not is_told:
+        with suppress(FedscopeError):  # said above
+            if lost := run.lost_table():
+                yield "metrics.csv", f"{lost}; {_DELETE}"
 
 
 def _find_contradiction(value: float, recorded: float | None, later: float | None) -> float | None:

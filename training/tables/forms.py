@@ -83,7 +83,9 @@ def _latex(table: Comparison) -> str:
     def bold(words: str) -> str:
         return rf"\mathbf{{{words}}}"
 
-    head, body = _grid(table, bold=bold, sign=r" \pm ", escape=in_latex, wrap=lambda words: f"${words}$")
+    head, body = _grid(
+        table, bold=bold, sign=r" \pm ", escape=in_latex, wrap=lambda words: f"${words}$", number=_number_in_latex
+    )
     lines = [
         "% \\usepackage{booktabs}",
         f"% {_caption(table)}",
@@ -100,7 +102,10 @@ def _latex(table: Comparison) -> str:
 
 
 def _typst(table: Comparison) -> str:
-    head, body = _grid(table, bold=lambda words: f"*{words}*", sign=" ± ", escape=in_typst)
+    def bold(words: str) -> str:
+        return f"$bold({words[1:-1]})$" if words.startswith("$") else f"*{words}*"
+
+    head, body = _grid(table, bold=bold, sign=" ± ", escape=in_typst, number=_number_in_typst)
     lines = [
         f"// {_caption(table)}",
         *(f"// note: {visible(note)}" for note in table.notes),
@@ -158,6 +163,7 @@ def _grid(
     sign: str,
     escape: Callable[[str], str] = visible,
     wrap: Callable[[str], str] = str,
+    number: Callable[[str], str] = str,
 ) -> tuple[list[str], list[list[str]]]:
     """Return the head and the lines, each with the row's name first."""
     rows = table.attrs.get("rows", ["row"])
@@ -176,7 +182,8 @@ def _grid(
         line = [escape(printed_row(table, row))]
         for column, measure in table.columns_named:
             cell = table.cell(row, column, measure)
-            line.append("" if cell is None else wrap(_number(cell, sign, bold, row in table.best(column, measure))))
+            best = row in table.best(column, measure)
+            line.append("" if cell is None else wrap(_number(cell, sign, bold, number, best=best)))
             if table.target is not None and measure_of(measure).is_reachable:
                 both = ["", ""] if cell is None else _rounds(table, cell, wrap)
                 line += both if table.baseline else both[:1]
@@ -194,14 +201,42 @@ def _label(table: Comparison, measure: str) -> str:
     return measure_of(measure).label_in(table.attrs.get("tasks", ()))
 
 
-def _number(cell: Cell, sign: str, bold: Callable[[str], str], best: bool) -> str:
-    """``62.3 ± 0.4``; of a share in per cent."""
+def _number_in_latex(text: str) -> str:
+    r"""A number as LaTeX's mathematics has it.
+
+    >>> _number_in_latex("4.134e+05"), _number_in_latex("1e-07"), _number_in_latex("-inf"), _number_in_latex("0.88")
+    ('4.134 \\times 10^{5}', '1 \\times 10^{-7}', '-\\infty', '0.88')
+    """
+    digits, power, exponent = text.partition("e")
+    return rf"{digits} \times 10^{{{int(exponent)}}}" if power else text.replace("inf", r"\infty")
+
+
+def _number_in_typst(text: str) -> str:
+    """Write the same in Typst, whose mathematics stands between dollar signs.
+
+    >>> _number_in_typst("4.134e+05"), _number_in_typst("1e-07"), _number_in_typst("-inf"), _number_in_typst("0.88")
+    ('$4.134 times 10^5$', '$1 times 10^(-7)$', '$-infinity$', '0.88')
+    """
+    digits, power, exponent = text.partition("e")
+    if not power:
+        return f"${text.replace('inf', 'infinity')}$" if "inf" in text else text
+    return f"${digits} times 10^{int(exponent) if exponent[0] == '+' else f'({int(exponent)})'}$"
+
+
+def _number(
+    cell: Cell, sign: str, bold: Callable[[str], str], number: Callable[[str], str] = str, *, best: bool
+) -> str:
+    """``62.3 ± 0.4``; of a share in per cent.
+
+    Args:
+        number: how the form writes one, where not as Python does.
+    """
     share = measure_of(cell.measure).is_share
     digits, scale = (".2f", 100) if share else (_digits(cell.mean), 1)
     if np.isnan(cell.mean):
         return "-"
-    mean = f"{scale * cell.mean:{digits}}"
-    spread = "" if np.isnan(cell.deviation) else f"{sign}{scale * cell.deviation:{digits}}"
+    mean = number(f"{scale * cell.mean:{digits}}")
+    spread = "" if np.isnan(cell.deviation) else f"{sign}{number(f'{scale * cell.deviation:{digits}}')}"
     return (bold(mean) if best else mean) + spread
 
 
@@ -255,7 +290,7 @@ def _differences(table: Comparison) -> list[str]:
     lines = []
     for cell in table.cells:
         found = table.difference(cell)
-        if found is None or found.seeds < 2 or np.isnan(found.mean):
+        if found is None or found.seeds < 2 or not np.isfinite(found.mean):
             continue
         share = measure_of(cell.measure).is_share
         scale, digits = (100, ".2f") if share else (1, ".3g")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.number_words import USUAL, number_words
 from ..curves.run_names import SEEDS, USUAL_TASK, with_average
 from .table_runs import TableRun
 
@@ -190,14 +191,15 @@ def _is_crossed(entries: Sequence[TableRun]) -> bool:
 
 
 def words_of(keys: Sequence[str], entry: TableRun) -> str:
-    """Name a run by some of its settings: values alone where they say what they are.
+    """Name a run by some of its settings: values alone where they say what they are, in digits that tell them apart.
 
     >>> from types import SimpleNamespace
     >>> settings = {"method": "fma", "average.method": "ima", "run.participation": 0.1}
-    >>> run = SimpleNamespace(is_recorded=False, settings=settings)
+    >>> run = SimpleNamespace(is_recorded=False, settings=settings, digits={})
     >>> words_of(("method", "average.method", "run.participation"), run)
     'ima, participation 0.1'
-    >>> words_of(("client.lr", "server.lr"), SimpleNamespace(settings={"client.lr": 0.1, "server.lr": 1.0}))
+    >>> run = SimpleNamespace(settings={"client.lr": 0.1, "server.lr": 1.0}, digits={})
+    >>> words_of(("client.lr", "server.lr"), run)
     'client lr 0.1, server lr 1'
     """
     if set(PAIR) <= set(keys):
@@ -228,7 +230,7 @@ def _word(key: str, entry: TableRun, name: str) -> str:
     if value is None:
         name = key.partition(".")[0] if name == "name" else name  # of data.name
         return f"no {name}" if says(entry, key) else f"{name} not said"
-    said = f"{value:g}" if isinstance(value, float) else str(value)
+    said = number_words(value, entry.digits.get(key, USUAL))
     return said if _last(key) in ("label", "method", "name", "partition") else f"{name} {said}"
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.errors import list_few, spans
 from ..curves.diverged import describe_diverged
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
+from ..curves.run_curve import window_of
 from ..curves.summary import describe_stale
 from ..same_data import same_data
 from .asked_model import OF_DEPLOYED, curve_of_model, has_average, stands_below
@@ -115,6 +116,28 @@ def notes_on_diverged(
                 own, curves = measure, [curve_of_model(entry.curve, kind, measure) for entry in gathered.entries]
             notes += describe_diverged(curves, own, last)
     return list(dict.fromkeys(notes))
+
+
+def notes_on_infinite(
+    gathered: Gathered, measures: Sequence[CurveMeasure], of: str, last: int | None = None
+) -> list[str]:
+    """Say which runs enter a mean with an infinite number."""
+    notes = []
+    for measure in measures:
+        found: dict[str, None] = {}
+        for kind in ("global", "averaged") if of == "both" else (of,):
+            for entry in gathered.entries:
+                rounds, values = curve_of_model(entry.curve, kind, measure).measured(measure)
+                window = last or window_of(len(rounds))
+                own = rounds[-window:][np.isinf(values[-window:])].tolist()
+                if own:
+                    found[f"{entry.name} (round{'s' if len(own) > 1 else ''} {spans(own)})"] = None
+        if found:
+            notes.append(
+                f"{measure.name} is infinite in {list_few(found, 5)}, so a mean with that is, too, and its difference "
+                "to another one has no interval"
+            )
+    return notes
 
 
 def notes_on_other_settings(gathered: Gathered, said: Sequence[str], chosen: Sequence[str] = ()) -> list[str]:

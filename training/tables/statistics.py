@@ -71,7 +71,7 @@ class PairedDifference:
 
     Attributes:
         mean: of the differences; low, high: its 95 % interval by Student's t with n − 1 degrees of freedom; NaN of one
-            seed, and where all differences are the same p alone is NaN.
+            seed, and of differences that are not all finite; where all of them are the same p alone is NaN.
         p: of the two-sided paired t-test. seeds: n.
     """
 
@@ -99,9 +99,10 @@ def paired_difference(values: Mapping[Any, float], baseline: Mapping[Any, float]
     if not seeds:
         return None
     differences = np.array([values[seed] - baseline[seed] for seed in seeds])
-    mean, n = float(differences.mean()), len(seeds)
-    if n == 1:
-        return PairedDifference(mean, nan, nan, nan, 1)
+    with np.errstate(invalid="ignore"):  # of both infinities
+        mean, n = float(differences.mean()), len(seeds)
+    if n == 1 or not np.isfinite(differences).all():
+        return PairedDifference(mean, nan, nan, nan, n)
     largest = max(abs(one[seed]) for one in (values, baseline) for seed in seeds)
     spread = float(differences.std(ddof=1))
     # equal differences of shares may differ in a last bit

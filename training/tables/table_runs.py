@@ -10,6 +10,7 @@ from typing import Any
 from ...analysis.runs import refuse_no_run
 from ...checkpoints import FedscopeError, Run, has_no_server, real_path
 from ...checkpoints.io.code_words import code_words
+from ...checkpoints.io.number_words import USUAL, digits_apart
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
 from ..curves.run_curve import Curve, metrics_of
@@ -33,6 +34,7 @@ class TableRun:
         seed: ``run.seed`` and ``data.seed``, None where it is not said; data: what ``run.json`` says of its data;
             curve: what was measured.
         rounds: recorded, and how many it is to have; command: what makes it; run: itself.
+        digits: in how many a setting's values are written, where the usual ones do not tell those of all runs apart.
     """
 
     name: str
@@ -43,6 +45,7 @@ class TableRun:
     rounds: tuple[int, int]
     command: str
     run: Run | None = None
+    digits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_recorded(self) -> bool:
@@ -97,7 +100,8 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
     if not entries:
         none = f"none of the {len(missing)} runs of the sweep is complete" if missing else "no run was given"
         raise FedscopeError(f"there is nothing to make a table of: {none}; train first, as with fedscope sweep")
-    return Gathered(with_names_of_data(apart_from_trained(entries)), tuple(missing), frozenset(varied))
+    named = with_digits(with_names_of_data(apart_from_trained(entries)))
+    return Gathered(named, tuple(missing), frozenset(varied))
 
 
 def _planned_command(sweep: Sweep, planned: PlannedRun, run: Run) -> str:
@@ -149,3 +153,15 @@ def apart_from_trained(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
         else entry
         for entry in entries
     )
+
+
+def with_digits(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
+    """Return the runs, which know in how many digits the values of their settings are written: a cell is named by them,
+    and runs of two values that are written alike would be seeds of one."""
+    values: dict[str, list[float]] = {}
+    for entry in entries:
+        for key, value in entry.settings.items():
+            if isinstance(value, int | float):
+                values.setdefault(key, []).append(value)
+    more = {key: digits for key, own in values.items() if (digits := digits_apart(own)) > USUAL}
+    return tuple(replace(entry, digits=more) for entry in entries) if more else tuple(entries)

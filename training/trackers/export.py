@@ -15,6 +15,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.locks import HeldError, hold
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.runs.folders import refuse_own_place
 from ...command_line import answering
 from .pictures import picture_files
 from .snapshot import Snapshot, identity_of, numbers_state, snapshot_of
@@ -153,6 +154,7 @@ def _open(to: str, file: Path | str | None, project: str, name: str, force: bool
             raise FedscopeError(f"{path} must end in .csv, for --to csv writes a table")
         if not path.absolute().parent.is_dir():
             raise FedscopeError(f"{path.parent} is not a folder; make it, or give another name")
+        refuse_own_place(path)
         return CSVFile(path, force=force)
     return {"trackio": Trackio, "wandb": open_wandb, "mlflow": MLflow}[to](project, name)
 

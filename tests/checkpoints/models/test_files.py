@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout, Weights, load_model, read_file, write_file
-from fedscope.checkpoints.models.files import read_model
+import fedscope
+from fedscope.checkpoints import (
+    FedscopeError,
+    FedscopeWarning,
+    Layout,
+    Run,
+    Weights,
+    load_model,
+    read_file,
+    weighted_mean,
+    write_file,
+)
+from fedscope.checkpoints.models.files import read_model, write_computed
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -233,6 +246,60 @@ def test_what_is_written_is_read(tmp_path, ending):
         write_file(tmp_path / "net.npz", weights)
     with pytest.raises(FedscopeError, match=r"holds one model, but 2 were given"):
         write_file(tmp_path / "two.pt", Weights(LAYOUT, np.zeros((2, LAYOUT.size), np.float32), {}))
+
+
+MIXED = {
+    "half.weight": torch.tensor([[0.1, -2.5]]).half(),
+    "brain.weight": torch.tensor([0.1, float("nan"), -0.0, 3e38]).bfloat16(),
+    "single.weight": torch.tensor([0.1, 1 / 3]),
+    "double.weight": torch.tensor(1 / 3, dtype=torch.float64),
+    "brain.running_mean": torch.tensor([0.1, 0.2]).bfloat16(),
+    "count": torch.tensor([2**40 + 1]),
+    "mask": torch.tensor([True, False]),
+}
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors"])
+@pytest.mark.parametrize("made", ["imported", "recorded", "file"])
+def test_each_tensor_is_written_in_the_type_that_it_came_in(tmp_path: Path, ending: str, made: str) -> None:
+    torch.save(MIXED, tmp_path / "a.pt")
+    model = str(tmp_path / "a.pt")
+    if made == "imported":
+        model = f"{fedscope.import_models(tmp_path / 'a.pt', tmp_path / 'run').path}@1/client-0"
+    if made == "recorded":
+        with fedscope.Recorder(tmp_path / "run") as recorder:
+            recorder.round(clients=[MIXED])
+        model = f"{tmp_path / 'run'}@1/client-0"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error" if made != "file" else "ignore")
+        write_file(tmp_path / f"b{ending}", load_model(model).weights)
+    out = str(tmp_path / f"b{ending}")
+    found = torch.load(out) if ending == ".pt" else safetensors.torch.load_file(out)
+    assert {name: value.dtype for name, value in found.items()} == {name: one.dtype for name, one in MIXED.items()}
+    for name, value in MIXED.items():
+        np.testing.assert_array_equal(found[name].double().numpy(), value.double().numpy(), err_msg=name)
+        assert torch.equal(torch.signbit(found[name]), torch.signbit(value)), name
+
+
+@pytest.mark.parametrize("ending", [".pt", ".safetensors"])
+def test_a_mean_of_halves_is_written_as_it_was_computed_and_that_is_said(tmp_path: Path, ending: str) -> None:
+    models = [{"w": torch.tensor([1.0, 1 + 2**-7]).bfloat16(), "b": torch.tensor([4.0]).bfloat16()} for _ in range(2)]
+    models[0]["w"][0] += 2**-7
+    with fedscope.Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=models)
+    clients = Run.open(tmp_path / "run").round(1).clients()
+    out = str(tmp_path / f"b{ending}")
+    with pytest.warns(FedscopeWarning) as warned:
+        write_file(out, weighted_mean(clients, [0.5, 0.5]))
+    assert [str(one.message) for one in warned] == [
+        f"{out}: bfloat16 does not have all values of w, so what was of that type is written in float32"
+    ]
+    found = torch.load(out) if ending == ".pt" else safetensors.torch.load_file(out)
+    assert {name: value.dtype for name, value in found.items()} == {"w": torch.float32, "b": torch.float32}
+    assert found["w"].tolist() == [1 + 2**-8, 1 + 2**-7]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        write_computed(out, weighted_mean(clients, [0.5, 0.5]))
 
 
 def test_flower_npz_stands_in_state_dict_order(tmp_path):

@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+import fedscope
 from fedscope import Recorder
-from fedscope.checkpoints import FedscopeError, Run
+from fedscope.checkpoints import FedscopeError, Run, read_file
+from fedscope.checkpoints.io.visible_text import visible
 from fedscope.checkpoints.models.state_dicts import refuse_valueless
 from fedscope.checkpoints.recorder import given_partition
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.same_elsewhere
 W = np.arange(6, dtype=np.float32).reshape(3, 2)
 COMPLEX = W + 1j
 HERE = torch.tensor(W)
+NEGATIVE = torch.tensor(COMPLEX).conj().imag
 TWO = {"Dense_0": {"kernel": W, "bias": W[0]}, "Dense_1": {"kernel": W}}
 
 
@@ -111,6 +114,31 @@ def test_what_is_offered_for_a_model_is_taken(model: Any, said: str, remedy: Cal
     with Recorder(tmp_path / "run") as recorder:
         recorder.round(clients=[remedy()])
     assert len(Run.open(tmp_path / "run").round(1).clients().parameters) == 1
+
+
+@pytest.mark.parametrize("name", ["", ".", "/x", "x/", "a//b", "x\0y", "x\ud800"])
+def test_names_that_a_file_cannot_have_are_refused(name: str, tmp_path: Path) -> None:
+    said = refused(tmp_path / "run", {name: W, "w": W})
+    shown = visible(repr(name))
+    assert said == f"a model has an entry {shown}, which a run cannot store with the others; rename it"
+    torch.save({name.replace("\ud800", "\0"): HERE, "w": HERE}, tmp_path / "a.pt")
+    with pytest.raises(FedscopeError, match="which a run cannot store with the others; rename it"):
+        fedscope.import_models(tmp_path / "a.pt", tmp_path / "imported")
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_view_that_turns_signs_is_recorded_and_read_with_them(tmp_path: Path) -> None:
+    assert NEGATIVE.is_neg(), "and NumPy does not have it"
+    beside = torch._neg_view(NEGATIVE)
+    with Recorder(tmp_path / "run") as recorder:
+        recorder.round(clients=[{"w": NEGATIVE, "v": beside}])
+    found = Run.open(tmp_path / "run").round(1).clients().row(0).arrays()
+    np.testing.assert_array_equal(found["w"], NEGATIVE.resolve_neg().numpy())
+    np.testing.assert_array_equal(found["v"], -found["w"], "of one place, and other numbers")
+    torch.save({"w": NEGATIVE}, tmp_path / "a.pt")
+    np.testing.assert_array_equal(read_file(tmp_path / "a.pt").arrays()["w"], found["w"])
+    imported = fedscope.import_models(tmp_path / "a.pt", tmp_path / "imported")
+    np.testing.assert_array_equal(imported.round(1).clients().row(0).arrays()["w"], found["w"])
 
 
 def test_a_checkpoint_with_one_model_is_still_one(tmp_path: Path) -> None:

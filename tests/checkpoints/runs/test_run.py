@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 import zlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedscope.analysis.runs import parse_rounds
 from fedscope.checkpoints import (
     COLUMNS,
     FedscopeError,
@@ -21,10 +23,12 @@ from fedscope.checkpoints import (
     RunWriter,
     TensorEntry,
     Weights,
+    WriterLock,
     find_runs,
     size_of,
 )
 from fedscope.checkpoints.io.atomic import LOCK_NAME
+from fedscope.checkpoints.io.processes import Process
 from fedscope.checkpoints.runs import folders
 from fedscope.checkpoints.runs.run import lacking_words, warn_of_gaps
 
@@ -360,6 +364,24 @@ def test_a_run_without_rounds_says_how_to_go_on(tmp_path):
     with pytest.raises(FedscopeError, match=r"ima has no rounds yet; go on with it: fedscope train --resume .*ima$"):
         run.round("last")
     assert len(run.metrics()["round"]) == 0
+
+
+def test_a_run_whose_first_round_is_being_made_is_waited_for(tmp_path):
+    run = create(tmp_path / "ima")
+    beside = tmp_path / "ima/.writer.lock"
+    with WriterLock(run.path):
+        for ask in (lambda: run.round("last"), lambda: parse_rounds("last", (), str(run.path))):
+            with pytest.raises(FedscopeError) as found:
+                ask()
+            assert str(found.value) == (
+                f"{run.path} has no rounds yet: it is being written by process {os.getpid()}; wait for its first"
+            )
+    beside.write_text(json.dumps({"host": "other", "pid": 7, "began": 0, "system": ""}))
+    with pytest.raises(FedscopeError, match=r"it is being written by process 7 of other; wait for its first$"):
+        run.round("last")
+    beside.write_text(json.dumps({**asdict(Process.here()), "began": 1}))  # it has ended
+    with pytest.raises(FedscopeError, match=r"ima has no rounds yet; go on with it: "):
+        run.round("last")
 
 
 def test_what_is_no_run_says_what_is_near(tmp_path):

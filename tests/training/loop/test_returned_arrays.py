@@ -126,6 +126,7 @@ SERVERS: list[tuple[Callable[[np.ndarray, int], Any], str]] = [
     ),
     (lambda w, t: Served(w, {"x": np.array([{}])}), r"returned state 'x' as an array of object, which a round's file"),
     (lambda w, t: Served(w, {"a/b": w}), r"names a part of its state 'a/b'; give it a word without /"),
+    (lambda w, t: Served(w, {".": w}), r"names a part of its state '\.'; give it a word without /"),
     (lambda w, t: Served(w, {"sent": w}), r"keeps a state named 'sent', which is taken in a round's file"),
     (
         lambda w, t: Served(w, {"m": np.ones(4 + t)}),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fedscope import Recorder
-from fedscope.checkpoints import FedscopeError, Run, Weights
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, Weights
 from fedscope.cli.main import run as command
 from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.methods import ClientMethod, LocalTask, LocalUpdate, Served, ServerMethod, local_sgd
@@ -49,6 +49,37 @@ def copy(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
         return tmp_path / name
 
     return made
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", "it is empty"),
+        ("hello world\n", "its first line names no columns"),
+        ("<html>\n</html>\n", "its first line names no columns"),
+        ("1,0.05,3\n2,0.05,3\n", "its first line names no columns"),
+        ("epoch,loss\n1,0.5\n2,0.4\n", "its first line names no columns"),
+        ("round,top5\n1,0.5\n2,0.4\n", "none of its 2 rows was written for this run"),
+    ],
+)
+def test_a_table_that_no_question_believes_is_not_called_sound(
+    copy: Callable[[str], Path], written: str, said: str
+) -> None:
+    path = copy("fma")
+    expected = Run.open(path).metrics()
+    (path / "metrics.csv").write_text(written)
+    what = f"{said}; delete it: what it lacks is taken from the rounds"
+    assert check_run(path).faults == (("metrics.csv", what),)
+    with pytest.warns(FedscopeWarning) as warned:
+        found = Run.open(path).metrics()
+    assert [str(one.message) for one in warned] == [
+        f"{path}/metrics.csv is another run's table, or damaged: {said}, so the numbers are those of the rounds' "
+        "files; delete it, or restore it from a copy"
+    ]
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+    (path / "metrics.csv").unlink()
+    assert check_run(path).faults == (), "the remedy is one"
 
 
 def altered(path: Path, number: int, change: Callable[[Any], object]) -> None:

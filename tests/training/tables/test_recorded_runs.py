@@ -128,6 +128,48 @@ def test_settings_set_runs_of_one_method_and_seed_apart(tmp_path: Path) -> None:
     assert row_of(runs[1])["seed"] == 1
 
 
+@pytest.mark.parametrize(
+    ("values", "rows"),
+    [
+        ((0.1, 0.10000004), ("lr 0.1", "lr 0.10000004")),
+        ((1234567.0, 1234568.0), ("lr 1234567", "lr 1234568")),
+        ((0.1, 0.123456789), ("lr 0.1", "lr 0.123457")),
+    ],
+)
+def test_settings_that_agree_in_six_digits_are_apart(
+    tmp_path: Path, values: tuple[float, float], rows: tuple[str, ...]
+) -> None:
+    runs = [
+        recorded(tmp_path / str(seed), 0.5 + 0.1 * seed, method="My", seed=seed, settings={"client": {"lr": lr}})
+        for seed, lr in enumerate(values)
+    ]
+    assert table(runs, last=1).rows_named == rows, "in so many digits as tell them apart"
+    best = table(runs, rows=["method"], best_of=["client.lr"], last=1)
+    note = f"My: {rows[0]}, chosen by these numbers before {rows[1]}; they have no seed in common, so that each was "
+    assert f"{note}judged by seeds of its own" in best.notes
+
+
+def test_an_infinite_loss_is_said_and_has_no_difference(tmp_path: Path) -> None:
+    losses = {"a0": ("A", 0, 0.5), "a1": ("A", 1, 0.6), "b0": ("B", 0, np.inf), "b1": ("B", 1, 0.2)}
+    runs = []
+    for name, (method, seed, loss) in losses.items():
+        with fedscope.Recorder(tmp_path / name, method=method, seed=seed) as recorder:
+            for last in (1.0, loss):
+                models = [{"w": np.full(3, k + seed, np.float32)} for k in range(2)]
+                recorder.round(clients=models, metrics={"test_loss": last, "test_error": 0.5})
+        runs.append(Run.open(tmp_path / name))
+    found = table(runs, measures=["test_loss"], baseline="A", last=1)
+    assert found.notes[1:] == (
+        "test_loss is infinite in b0 (round 2), so a mean with that is, too, and its difference to another one has no "
+        "interval",
+    )
+    assert "against A" not in found.text(), "nothing is alike"
+    assert found.text("csv").splitlines()[2] == "B,,test_loss,inf,,2,,inf,,,"
+    labelled = found.renamed({"B": "ours"})
+    assert labelled.notes == found.notes
+    assert table(runs, measures=["test_accuracy"], last=1).notes == found.notes[:1]
+
+
 def test_settings_called_as_fedscopes_share_a_column_with_trained_runs(trained: dict[int, Run], tmp_path: Path) -> None:
     config = trained[0].config
     assert config is not None

@@ -203,6 +203,16 @@ def test_what_few_seeds_can_show() -> None:
     assert np.isnan(same.p), "all differences alike: the test cannot say how likely that is"
 
 
+@pytest.mark.parametrize(
+    ("values", "baseline", "mean"),
+    [((np.inf, 0.2), (0.5, 0.6), np.inf), ((0.5, 0.6), (np.inf, 0.2), -np.inf), ((np.inf, 0.2), (0.5, np.inf), np.nan)],
+)
+def test_infinite_losses_have_no_interval(values: tuple[float, ...], baseline: tuple[float, ...], mean: float) -> None:
+    found = paired_difference(dict(enumerate(values)), dict(enumerate(baseline)))
+    assert found is not None
+    np.testing.assert_equal([found.mean, found.low, found.high, found.p], [mean, np.nan, np.nan, np.nan])
+
+
 @pytest.mark.parametrize("others", [(73, 84), (73, 45), (3, 177), (101, 102)])
 def test_equal_differences_of_shares_are_alike_in_spite_of_their_last_bits(others: tuple[int, int]) -> None:
     found = paired_difference(*({i: 1 - (k - more) / 360 for i, k in enumerate(others)} for more in (3, 0)))
@@ -648,6 +658,25 @@ def test_one_row_alone_is_not_the_best_and_losses_have_like_digits() -> None:
     assert "1.250* ± 0.354" in both
     assert "3.950 ± 0.071" in both
     assert both.count("marked") == 1
+
+
+def test_powers_of_ten_are_written_as_papers_do() -> None:
+    from fedscope.training.tables.comparison import Cell
+
+    cells = [
+        Cell("fma", "", "test_loss", {"0": 413400.0, "1": 423400.0}),
+        Cell("ima", "", "test_loss", {"0": 2e-7}),
+        Cell("swa", "", "test_loss", {"0": 1.0, "1": float("inf")}),
+    ]
+    made = Comparison(tuple(cells), 10, attrs={"rows": ["method"]})
+    latex, typst = made.text("latex"), made.text("typst")
+    assert r"FMA (FedAvg) & $4.184 \times 10^{5} \pm 7071$ \\" in latex
+    assert r"IMA & $\mathbf{2 \times 10^{-7}}$ \\" in latex
+    assert r"SWA & $\infty$ \\" in latex
+    assert "[FMA (FedAvg)], [$4.184 times 10^5$ ± 7071]," in typst
+    assert "[IMA], [$bold(2 times 10^(-7))$]," in typst
+    assert "[SWA], [$infinity$]," in typst
+    assert "4.184e+05 ± 7071" in made.text(), "as everywhere in text"
 
 
 def test_signs_are_escaped() -> None:
