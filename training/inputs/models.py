@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorded_pair
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Round, Run, Weights, load_model, parse_address
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Round, Run, Weights, parse_address
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.quiet import without_warnings
 from ...checkpoints.io.warn_user import warn_user
@@ -22,7 +22,7 @@ from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, i
 from ...checkpoints.models.stored_weights import RecentWeights, StoredWeights
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
-from ...checkpoints.runs.addresses import distinct_labels
+from ...checkpoints.runs.addresses import distinct_labels, read_address
 from ...evaluation.calibration_batches import batches_settings
 from ...evaluation.device import precision_of
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike, told_by
@@ -314,7 +314,7 @@ def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: s
     """Return the i-th model, which fits the layout."""
     model, name, layout = models[i], _name(models, i), expected.layout
     if isinstance(model, str | Path):
-        loaded = load_model(name, expected if parse_address(name).round is None else None)
+        loaded = read_address(name, expected if parse_address(name).round is None else None)
     elif isinstance(model, Model):
         loaded = model
     elif isinstance(model, Weights):
