@@ -205,7 +205,7 @@ def _architecture(model: Any, data: str | None, first: Path, base: Path | str | 
         return named(type(made).__name__, made)
     settings = model_settings(model)
     if data is not None:
-        task = given_task(task_of_folder(model)) if is_pretrained(model) else None
+        task = given_task(task_of_folder(model, base)) if is_pretrained(model) else None
         return named(f"--model {model}", given_module(model, load_data(data, task), shapes_in(first), given))
     if isinstance(settings, PretrainedFolder) and given is not None and Path(given).is_dir():
         settings = replace(settings, base=str(given))

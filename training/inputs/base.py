@@ -14,7 +14,7 @@ from ...checkpoints.io.shell_words import quoted
 from ...checkpoints.models.adapters import factors_in, split_factor
 from ...checkpoints.models.expected import tied_names
 from ...checkpoints.models.match_names import left_beside
-from ...checkpoints.models.peft_names import base_name
+from ...checkpoints.models.peft_names import base_name, is_rank
 from ...checkpoints.models.quantised import refuse_quantised
 from ...checkpoints.models.wrappers import plain_name, plain_names
 
@@ -146,7 +146,7 @@ def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor])
     taken: dict[str, str] = {}
     for name in held:
         spelt = found.get(name)
-        if spelt is None and _is_replaced(name, own):
+        if spelt is None and (_is_replaced(name, own) or is_rank(name)):
             yield name, own[name]
             continue
         if spelt is None:
