@@ -22,6 +22,7 @@ _TENSORS = (
 )
 _IN_LAYER = re.compile(rf"(?:^|\.)(?:{'|'.join(_LAYERS)})\.([^.]+)\.")
 _IN_TENSOR = re.compile(rf"(?:^|\.)(?:{'|'.join(_TENSORS)})\.([^.]+)$")
+_INSIDE = (_IN_LAYER, _IN_TENSOR)
 #: levels that PEFT puts round what an adapter changes, where the base has none
 LEVELS = frozenset({"base_layer", "original_module", "token_adapter"})
 
@@ -32,7 +33,7 @@ def adapter_names(names: Iterable[str]) -> set[str]:
     >>> adapter_names(["q.lora_A.default.weight", "q.lora_B.weight", "head.modules_to_save.default.bias"])
     {'default'}
     """
-    found = (match for name in names for pattern in (_IN_LAYER, _IN_TENSOR) if (match := pattern.search(name)))
+    found = (match for name in names for pattern in _INSIDE if (match := pattern.search(name)))
     return {match[1] for match in found} - {"weight", "bias"}
 
 
@@ -57,12 +58,33 @@ def file_names(names: Collection[str]) -> dict[str, str]:
 def _in_file(name: str, adapter: str) -> str:
     if adapter:  # of a layer that has layers in it, too
         name = re.sub(rf"(^|\.)modules_to_save\.{re.escape(adapter)}\.", r"\1", name)
-    for pattern in (_IN_LAYER, _IN_TENSOR):
+    for pattern in _INSIDE:
         match = pattern.search(name)
         if match is not None and match[1] == adapter:
             name = name[: match.start(1) - 1] + name[match.end(1) :]
     name = re.sub(r"(^|\.)modules_to_save\.(?=[^.]+$)", r"\1", name)
     return re.sub(r"((?:^|\.)lora_magnitude_vector)\.weight$", r"\1", name)
+
+
+def names_to_write(names: Collection[str]) -> dict[str, str]:
+    """Return what tensors are called in a file that is written, by the names that they have: adapters alone as PEFT
+    calls them, which reads them so; of other models their own names.
+
+    >>> list(names_to_write(["base_model.q.lora_A.default.weight", "base_model.h.modules_to_save.default.b"]).values())
+    ['base_model.q.lora_A.weight', 'base_model.h.b']
+    >>> list(names_to_write(["base_model.n.weight", "base_model.q.base_layer.b", "base_model.q.lora_A.mine.b"]).values())
+    ['base_model.n.weight', 'base_model.q.base_layer.b', 'base_model.q.lora_A.mine.b']
+    >>> list(names_to_write(["base_model.e.base_layer.weight", "base_model.e.lora_embedding_A.mine"]).values())
+    ['base_model.e.base_layer.weight', 'base_model.e.lora_embedding_A']
+    """
+    named = file_names(names)
+    # adapters may hold the weights of an embedding that they adapt; a whole model has those of all, and other layers
+    bases = {name.partition(f".{level}.")[0] for level in LEVELS for name in names if f".{level}." in name}
+    found = {name[: match.start()] for name in names for kind in _INSIDE if (match := kind.search(name))}
+    others = [name for name in names if not any(name.startswith(f"{module}.") for module in found)]
+    of_peft = all(name.startswith("base_model.") for name in names)
+    is_whole = found <= bases and bool(others)
+    return {name: name for name in names} if not of_peft or is_whole or len({*named.values()}) < len(named) else named
 
 
 def is_rank(name: str) -> bool:

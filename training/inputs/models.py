@@ -123,7 +123,7 @@ def resolve_models(
     implied = is_implied(source.base, runs)
     module = _module_for(models[0], runs, architecture, dataset, base, implied)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
-    expected = ExpectedModel.of(module)
+    expected = expected_of(module)
     told = told_by(models, names_of(models))
     refuse_unlike(told, expected.layout, base=source.base)
     refuse_misfit_adapters(told, architecture, module, expected.layout, base, is_given=source.base is not None)
@@ -160,13 +160,20 @@ def resolve_models(
     return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs), told, source.base)
 
 
+def expected_of(module: nn.Module) -> ExpectedModel:
+    """Return the model that files are expected to hold, folders of ``transformers`` by whichever names."""
+    from ..models.pretrained import converted_tensors
+
+    return replace(ExpectedModel.of(module), converted=converted_tensors)
+
+
 def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[Model, ...]:
     """Load further models of the same runs, as those that were resolved.
 
     Raises:
         FedscopeError: models that do not fit the architecture, or whose adapters are not scaled as those.
     """
-    expected = ExpectedModel.of(posed.module)
+    expected = expected_of(posed.module)
     refuse_unlike((*posed.told, *told_by(models, names_of(models))), expected.layout, base=posed.base)
     loaded = _load_all(models, expected, posed.models[0].address)
     _refuse_other_alphas(posed.models[0], loaded)
@@ -181,7 +188,7 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
     Raises:
         FedscopeError: as :func:`load_into_same`; says which file.
     """
-    expected = ExpectedModel.of(posed.module)
+    expected = expected_of(posed.module)
     refuse_unlike((*posed.told, *told_by(files, files)), expected.layout, base=posed.base)
     said: dict[str, list[str]] = {}
     for i, file in enumerate(files):

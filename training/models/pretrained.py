@@ -135,6 +135,46 @@ class LeaveOutPadding:
         return given, {**named, "attention_mask": (tokens != self.token).long()}
 
 
+def converted_tensors(folder: Path) -> dict[str, Any] | None:
+    """Return the tensors of a folder by the names that its module has, as ``transformers`` reads them: it saves some
+    networks by the names of earlier versions, as those of experts. None where the folder is of none of its classes, or
+    lacks tensors.
+
+    Raises:
+        FedscopeError: ``transformers`` is not installed, or fails on it.
+    """
+    try:
+        config = _json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    except FedscopeError:
+        return None
+    named = config.get("architectures")
+    if "model_type" not in config or config.get("auto_map") or not isinstance(named, list) or not named:
+        return None
+    transformers = _package("transformers", f"{PREFIX}{folder}")
+    kind = getattr(transformers, str(named[0]), None)
+    if not callable(getattr(kind, "from_pretrained", None)):
+        return None
+    options = {"local_files_only": True, "trust_remote_code": False, "dtype": "auto", "output_loading_info": True}
+    with _explained(folder / CONFIG, "transformers"), _without_bars():
+        module, said = kind.from_pretrained(str(folder), **options)
+    if said.get("missing_keys") or said.get("mismatched_keys"):  # which it would fill with random numbers
+        return None
+    return {name: value.detach() for name, value in module.state_dict().items()}
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Read without the bar of ``transformers``, which it goes on to show afterwards where it did."""
+    logging = _package("transformers.utils.logging", "")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def heed_masks(module: nn.Module, data: Dataset, called: str) -> None:
     """Have a network leave out what an ``attention_mask`` of the data has said is padding, and no other token; without
     a mask its folder's ``pad_token_id``, which is said where it occurs.
@@ -206,8 +246,8 @@ def _adapted_kind(folder: Path, base: Path | None) -> str:
     kind, task = config.get("peft_type", "LORA"), config.get("task_type")
     if kind not in MEASURED:
         remedy = (
-            "save its whole state_dict (torch.save(model.state_dict(), FILE)), and with --model FILE.py:NAME give a class "
-            "that takes tokens and returns their logits"
+            "save its whole state_dict (torch.save(model.state_dict(), FILE)), and with --model FILE.py:NAME give a "
+            "class that takes tokens and returns their logits"
             if kind in _NEVER_MERGED
             else "give the folder that PEFT saves of it merged (merge_and_unload)"
         )

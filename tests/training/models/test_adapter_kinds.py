@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import fedscope
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.cli.main import run as command
 from fedscope.training.models import pretrained
 from fedscope.training.models.pretrained import PretrainedFolder, labels_of_head, task_of_folder
 
@@ -98,11 +99,28 @@ def made_by(head: str, outputs: Callable[[Any], int]) -> Any:
     return SimpleNamespace(from_config=lambda config, **_: Network(config, head, outputs(config)))
 
 
+class NetForCausalLM:
+    """Reads folders whose names are those of an earlier version, as transformers converts them."""
+
+    @staticmethod
+    def from_pretrained(folder: str, **_: Any) -> tuple[nn.Module, dict[str, set[str]]]:
+        from safetensors.torch import load_file
+
+        made = Network(None, "lm_head", TOKENS)
+        found = {name.removeprefix("old_"): value for name, value in load_file(f"{folder}/model.safetensors").items()}
+        made.load_state_dict(found, strict=False)
+        return made, {"missing_keys": made.state_dict().keys() - found, "mismatched_keys": set()}
+
+
 PACKAGES = {
     "transformers": SimpleNamespace(
         AutoConfig=SimpleNamespace(from_pretrained=read_config),
+        NetForCausalLM=NetForCausalLM,
         AutoModelForCausalLM=made_by("lm_head", lambda _: TOKENS),
         AutoModelForSequenceClassification=made_by("score", lambda config: config.num_labels),
+    ),
+    "transformers.utils.logging": SimpleNamespace(
+        is_progress_bar_enabled=lambda: False, disable_progress_bar=lambda: None
     ),
     "transformers.initialization": SimpleNamespace(no_init_weights=nullcontext),
     "transformers.models.auto.modeling_auto": SimpleNamespace(
@@ -126,12 +144,14 @@ def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def base(kind: str = "NetForCausalLM", **config: Any) -> None:
-    """The folder of a base for the next token, ``net``."""
-    Path("net").mkdir()
-    Path("net/config.json").write_text(json.dumps({"model_type": "net", "architectures": [kind], **config}))
-    torch.manual_seed(0)
-    save_file(Network(None, "lm_head", TOKENS).state_dict(), "net/model.safetensors")
+def base(kind: str = "NetForCausalLM", name: str = "net", before: str = "", seed: int = 0) -> nn.Module:
+    """The folder of a base for the next token, whose names in the file begin with ``before``; and its network."""
+    Path(name).mkdir()
+    Path(name, "config.json").write_text(json.dumps({"model_type": "net", "architectures": [kind]}))
+    torch.manual_seed(seed)
+    made = Network(None, "lm_head", TOKENS)
+    save_file({f"{before}{one}": value for one, value in made.state_dict().items()}, f"{name}/model.safetensors")
+    return made
 
 
 def adapter(name: str, **config: Any) -> str:
@@ -249,3 +269,58 @@ def test_the_rank_of_adalora_is_that_of_its_settings(monkeypatch: pytest.MonkeyP
     assert not own["base_model.model.q.lora_A.default.weight"].any()
     line = fedscope.line([one, adapter("b", peft_type="ADALORA", task_type="CAUSAL_LM")], data=(IDS, IDS), points=3)
     assert np.isfinite(line.loss).all()
+
+
+def test_folders_of_other_names_are_read_as_transformers_reads_them() -> None:
+    """Those of some networks have the names of an earlier version; a file that lacks a tensor is refused as it was."""
+    nets = [base(name=f"net{k}", before="old_", seed=k) for k in range(2)]
+    batch = (IDS[:, :-1], IDS[:, 1:])
+    x, y = map(torch.from_numpy, batch)
+    expected = [float(cross_entropy(net(x).flatten(0, 1), y.flatten())) for net in nets]
+    with pytest.warns(FedscopeWarning, match=r"net0: it is read as transformers reads it, .* than the file \(embed.w"):
+        line = fedscope.line(["net0", "net1"], data=batch, points=3, range=(0, 1))
+    assert line.loss[0, [-1, 0]] == pytest.approx(expected, rel=1e-5)
+    run = fedscope.import_models(["net0", "net1"], "run", model="hf:net0")
+    assert set(run.layout.names) == set(nets[0].state_dict())
+    assert np.array_equal(run.round(1).client(1).arrays()["q.weight"], nets[1].state_dict()["q.weight"].numpy())
+
+    state = {f"old_{name}": value for name, value in nets[0].state_dict().items() if name != "q.bias"}
+    save_file(state, "net0/model.safetensors")
+    with pytest.raises(
+        FedscopeError, match=r"net0: these tensors are not the expected model's: embed.weight, .* missing"
+    ):
+        fedscope.line(["net0", "net1"], data=batch, points=3)
+
+
+def test_a_base_of_other_names_is_read_as_transformers_reads_it() -> None:
+    base(name="plain")
+    base(before="old_")
+    ends = [adapter(name, task_type="CAUSAL_LM") for name in ("a", "b")]
+    data: dict[str, Any] = {"data": (IDS[:, :-1], IDS[:, 1:]), "points": 3}
+    with pytest.warns(
+        FedscopeWarning, match="the base net is read as transformers reads it, which calls its tensors o"
+    ):
+        found = fedscope.line(ends, **data)
+    assert np.array_equal(found.loss, fedscope.line(ends, base="plain", **data).loss)
+
+
+def test_adapters_are_written_as_peft_reads_them() -> None:
+    from safetensors.torch import load_file
+
+    base()
+    ends = [adapter(name, task_type="SEQ_CLS") for name in ("a", "b")]
+    fedscope.import_models(ends, "run", model="hf:a")
+    own = load_file("a/adapter_model.safetensors")
+    for ending in ("safetensors", "pt"):
+        Path(ending).mkdir()
+        (Path(ending) / "adapter_config.json").write_text(Path("a/adapter_config.json").read_text())
+        assert command(["export", "run@1/client-0", f"{ending}/adapter_model.{ending}"]) == 0
+    written = load_file("safetensors/adapter_model.safetensors")
+    assert written.keys() == own.keys()
+    assert all(torch.equal(written[name], own[name]) for name in own)
+    assert torch.load("pt/adapter_model.pt").keys() == own.keys()
+    line = fedscope.line(["safetensors", "b"], data=BATCH, points=3, range=(0, 1))
+    assert line.loss[0, [-1, 0]] == pytest.approx([loss_of(end, BATCH) for end in ends], rel=1e-5)
+    made = fedscope.reaggregate("run@1", ["fma"], model="hf:a", data=BATCH)
+    made.save("made")
+    assert load_file("made.safetensors").keys() == own.keys()
