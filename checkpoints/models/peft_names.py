@@ -72,8 +72,8 @@ def names_to_write(names: Collection[str]) -> dict[str, str]:
 
     >>> list(names_to_write(["base_model.q.lora_A.default.weight", "base_model.h.modules_to_save.default.b"]).values())
     ['base_model.q.lora_A.weight', 'base_model.h.b']
-    >>> list(names_to_write(["base_model.n.weight", "base_model.q.base_layer.b", "base_model.q.lora_A.mine.b"]).values())
-    ['base_model.n.weight', 'base_model.q.base_layer.b', 'base_model.q.lora_A.mine.b']
+    >>> list(names_to_write(["base_model.n.weight", "base_model.q.base_layer.b", "base_model.q.lora_A.my.b"]).values())
+    ['base_model.n.weight', 'base_model.q.base_layer.b', 'base_model.q.lora_A.my.b']
     >>> list(names_to_write(["base_model.e.base_layer.weight", "base_model.e.lora_embedding_A.mine"]).values())
     ['base_model.e.base_layer.weight', 'base_model.e.lora_embedding_A']
     """
