@@ -104,7 +104,6 @@ class PretrainedFolder(Factory):
         """The base with the adapter in it."""
         place = Path(self.base) if self.base else None
         kind = _adapted_kind(self.folder, place)
-        _refuse_changed_base(self.folder / ADAPTER)
         peft = _package("peft", self.path)
         labels = labels_of_head(self.folder) if kind == _OF_CLASSES else None
         base = _network(base_of(self.folder) if place is None else place, kind, labels)
@@ -240,7 +239,8 @@ def _adapted_kind(folder: Path, base: Path | None) -> str:
         base: its folder, where it was given.
 
     Raises:
-        FedscopeError: an adapter of a kind that is not measured, or for other tasks; without a task as :func:`_kind`.
+        FedscopeError: an adapter of a kind that is not measured, for other tasks, or of a changed base; without a task
+            as :func:`_kind`.
     """
     config = _json(folder / ADAPTER)
     kind, task = config.get("peft_type", "LORA"), config.get("task_type")
@@ -255,6 +255,7 @@ def _adapted_kind(folder: Path, base: Path | None) -> str:
             f"{folder / ADAPTER} is of an adapter of {kind}, and in a network those of {', '.join(MEASURED)} are "
             f"measured; {remedy}"
         )
+    _refuse_changed_base(folder / ADAPTER)
     if task is None:
         return _kind(base_of(folder) if base is None else base)
     if task not in _OF_TASKS:

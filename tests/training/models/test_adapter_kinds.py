@@ -276,7 +276,7 @@ def test_folders_of_other_names_are_read_as_transformers_reads_them() -> None:
     nets = [base(name=f"net{k}", before="old_", seed=k) for k in range(2)]
     batch = (IDS[:, :-1], IDS[:, 1:])
     x, y = map(torch.from_numpy, batch)
-    expected = [float(cross_entropy(net(x).flatten(0, 1), y.flatten())) for net in nets]
+    expected = [float(cross_entropy(net(x).flatten(0, 1), y.flatten()).detach()) for net in nets]
     with pytest.warns(FedscopeWarning, match=r"net0: it is read as transformers reads it, .* than the file \(embed.w"):
         line = fedscope.line(["net0", "net1"], data=batch, points=3, range=(0, 1))
     assert line.loss[0, [-1, 0]] == pytest.approx(expected, rel=1e-5)
