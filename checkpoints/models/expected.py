@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,14 @@ class ExpectedModel:
         tied: of each name whose tensor has other names too, these others.
         own: the values of the architecture's own buffers, by name; what a file lacks of the constant ones is taken
             from there.
+        converted: reads the tensors of a folder as the library does that wrote it, or None; for a folder whose names
+            are others than the module's.
     """
 
     layout: Layout
     tied: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own: Mapping[str, np.ndarray] = field(default_factory=dict)
+    converted: Callable[[Path], Mapping[str, Any] | None] | None = None
 
     @classmethod
     def of(cls, module: Any) -> ExpectedModel:

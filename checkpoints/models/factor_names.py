@@ -67,6 +67,34 @@ _RANK_IS = {
     "delora_lambda": None,
     "gralora_A": None,  # block by block
     "gralora_B": None,
+    "gralora_A_general": None,
+    "gralora_B_general": None,
+    "hira_A": 0,  # their product times the weights, number by number
+    "hira_B": 1,
+    "hira_embedding_A": 0,
+    "hira_embedding_B": 1,
+    "lily_A": None,  # which layers share, weighed by a router
+    "lily_B": None,
+    "lily_router": None,
+    "peanut_A": 0,  # and layers between them
+    "peanut_B": 1,
+    "peanut_encoders": None,
+    "peanut_decoders": None,
+    "glora_A": None,
+    "glora_B": None,
+    "glora_C": None,
+    "glora_D": None,
+    "glora_E": None,
+    "deft_P": 1,
+    "deft_R": 0,
+    "adamss_A": None,
+    "adamss_B": None,
+    "poly_lora_A": None,  # of several, mixed by a router
+    "poly_lora_B": None,
+    "poly_router": None,
+    "supertuning_lora_A": 0,
+    "supertuning_lora_B": 1,
+    "osf_svd_params": None,
 }
 #: kinds of factors that multiply: A [rank, in] and B [out, rank], or both transposed
 PAIRS = {
@@ -93,6 +121,7 @@ _SAYING = {
     "boft_R": "rotations",
     "road_theta": "rotations",
     "road_alpha": "rotations",
+    "psoft_R": "rotations",
     "hra_u": "reflections",
     "vblora_logits_A": "coefficients of mixtures",
     "vblora_logits_B": "coefficients of mixtures",

@@ -21,8 +21,9 @@ from .distributed import METADATA, DistributedFolder
 from .expected import ExpectedModel, is_statistic
 from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
+from .peft_names import names_to_write
 from .safetensors_files import open_safetensors
-from .state_dicts import as_arrays, find_state_dict, fit, hint, what_to_save
+from .state_dicts import as_arrays, find_state_dict, fit, fits_names, hint, what_to_save
 from .weights import BFLOAT16, Layout, TensorEntry, Weights, in_type
 
 SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz")
@@ -136,9 +137,34 @@ def read_tensors(path: Path | str, expected: ExpectedModel | None) -> tuple[str,
     parts = parts_of(place, SUFFIXES)
     kind, loaded = _read(place, expected) if parts is None else _read_parts(place, parts)
     tensors, note = find_state_dict(Path(file), loaded, expected, key)
+    if not key and (made := _converted(Path(file), place, tensors, expected)) is not None:
+        return "torch", *made
     part = PART.fullmatch(place.name) if parts is None else None
     alone = f"it is one of a model's {int(part[3])} parts" if part and int(part[3]) > 1 else ""
     return kind, tensors, [*filter(None, (alone, note))]
+
+
+def _converted(
+    file: Path, place: Path, tensors: Mapping[str, Any], expected: ExpectedModel | None
+) -> tuple[Mapping[str, Any], list[str]] | None:
+    """Return the tensors of a folder as the library reads them that wrote it, and a clause that says so, where only
+    these have the expected names; None else.
+
+    Args:
+        file: as it was given; place: the file or index of the model.
+    """
+    folder = file if file.is_dir() else file.parent
+    if expected is None or expected.converted is None or not (folder / "config.json").is_file():
+        return None
+    if fits_names(tensors, expected):
+        return None
+    if file != folder and model_in(folder, SUFFIXES) != place:  # another file of it
+        return None
+    made = expected.converted(folder)
+    if made is None or not fits_names(made, expected):
+        return None
+    other = next((name for name in made if name not in tensors), next(iter(made)))
+    return made, [f"it is read as transformers reads it, which calls its tensors otherwise than the file ({other})"]
 
 
 def file_and_key(address: str) -> tuple[str, str]:
@@ -243,7 +269,8 @@ def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[st
 
 
 def write_file(path: Path | str, weights: Weights) -> None:
-    """Write one model [P] as ``.safetensors``, ``.pt`` or ``.pth`` (a ``state_dict``), durably.
+    """Write one model [P] as ``.safetensors``, ``.pt`` or ``.pth`` (a ``state_dict``), durably; adapters as PEFT reads
+    them, see :func:`~.peft_names.names_to_write`.
 
     Each tensor is written in the type that it was recorded or read in, where that has all of its values: a mean of
     models in bfloat16 has others, and a warning says that it is written in the type that it was computed in.
@@ -278,7 +305,9 @@ def _write(
     if path.suffix.lower() not in WRITTEN:
         raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
     found, bits = arrays_of(path, weights)
-    arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in found.items()}
+    names = names_to_write(tuple(found))
+    arrays = {names[name]: np.ascontiguousarray(array).reshape(array.shape) for name, array in found.items()}
+    bits = {names[name] for name in bits}
     try:
         content = _bytes_of(arrays, bits, is_safe=path.suffix.lower() == ".safetensors")
         with write_durably(path) as temporary:

@@ -20,9 +20,12 @@ from ..io.array_digest import ARRAYS
 from ..io.errors import FedscopeError, list_few
 from ..io.random_streams import undrawn
 from ..io.torch_state import callers_device, without_sign_bit
-from .coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, is_batch
+from .coerce_tokens import LABELS, MASK, PADDING, TOKENS, coerce_tokens, is_batch, join_padding, padding_of
 from .label_forms import NUMBERED, are_names
 from .loaders import drawn_through, gives_items, is_loader, say_chance, say_left_out
+
+#: x and y of a split, and what a mask says of its padding
+_Split = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
 
 _FORMS = "return (x, y), ((x_train, y_train), (x_test, y_test)), a dictionary of x_test and y_test, or a Dataset"
 
@@ -42,8 +45,8 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
     ['x_test', 'y_test']
     """
     if is_batch(returned):
-        x, y = _read_batch(place, returned)
-        return {"x_test": x, "y_test": y}
+        x, y, padding = _read_batch(place, returned)
+        return {"x_test": x, "y_test": y, **padding}
     if isinstance(returned, Mapping):
         unknown = [str(key) for key in returned if key not in (*ARRAYS, "classes")]
         if unknown:
@@ -64,19 +67,24 @@ def coerce_arrays(place: str, returned: Any) -> dict[str, np.ndarray]:
 
 
 def _read_splits(place: str, splits: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
+    padding: dict[str, np.ndarray] = {}
     for split, given in splits.items():
+        said: dict[str, np.ndarray] = {}
         if is_batch(given):
-            x, y = _read_batch(f"{place} {split} data:", given)
+            x, y, said = _read_batch(f"{place} {split} data:", given)
+        elif _is_items(given):
+            x, y, said = _read_items(place, given)
         else:
-            x, y = _read_items(place, given) if _is_items(given) else given
+            x, y = given
+        padding |= {split: said[PADDING]} if said else {}
         arrays[f"x_{split}"] = _array(f"{place} an x_{split} that", x)
         arrays[f"y_{split}"] = _array(f"{place} a y_{split} that", y, labels=True)
     for split, given in splits.items():  # once all are read, so that asking again changes nothing of them
         if _is_items(given):
             say_chance(f"{place} {split} data", given, lambda item: _arrays_of(place, item))
             say_left_out(f"{place} {split} data", given, len(arrays[f"x_{split}"]))
-    return arrays
+    return arrays | join_padding(place, arrays, padding)
 
 
 def _arrays_of(place: str, item: Any) -> list[np.ndarray]:
@@ -86,8 +94,12 @@ def _arrays_of(place: str, item: Any) -> list[np.ndarray]:
     return [_array(place, x), _array(place, y, labels=True)]
 
 
-def _read_batch(place: str, batch: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    return coerce_tokens(place, {name: _array(f"{place} {name}", batch[name]) for name in _tokens_in(batch)})
+def _read_batch(place: str, batch: Mapping[str, Any]) -> _Split:
+    return _of_tokens(place, {name: _array(f"{place} {name}", batch[name]) for name in _tokens_in(batch)})
+
+
+def _of_tokens(place: str, arrays: Mapping[str, np.ndarray]) -> _Split:
+    return *coerce_tokens(place, arrays), padding_of(arrays)
 
 
 def _is_split(given: Any) -> bool:
@@ -124,7 +136,7 @@ def _is_items(given: Any) -> bool:
     return sized and not hasattr(given, "shape") and not isinstance(given, tuple | list | str | bytes | Mapping)
 
 
-def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
+def _read_items(place: str, items: Any) -> _Split:
     batched = is_loader(items)
     drawn: Iterable[Any] = items if batched else (items[i] for i in range(len(items)))
     xs, ys = [], []
@@ -149,10 +161,10 @@ def _read_items(place: str, items: Any) -> tuple[np.ndarray, np.ndarray]:
         _refuse_other_shape(place, "y", ys[0], ys[i], i, batched)
     join = np.concatenate if batched else np.stack
     if batches:
-        return coerce_tokens(place, {name: join([one[name] for one in batches]) for name in batches[0]})
+        return _of_tokens(place, {name: join([one[name] for one in batches]) for name in batches[0]})
     if not xs:
         raise FedscopeError(f"{place} data without a sample; give at least one")
-    return join(xs), join(ys)
+    return join(xs), join(ys), {}
 
 
 def _tokens_in(batch: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,8 @@ from .token_targets import UNCOUNTED, are_next, are_others
 #: what a batch holds, and is read
 TOKENS, MASK = "input_ids", "attention_mask"
 LABELS = ("labels", "label")
+#: what a data set's arrays call the tokens that are padding, where a mask has said it
+PADDING = "padding"
 
 
 def is_batch(given: Any) -> bool:
@@ -72,6 +74,38 @@ def coerce_tokens(place: str, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndar
     return x, next_of(targets)
 
 
+def padding_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the tokens that a mask says are padding, as an array of a data set; nothing where there is no mask.
+
+    >>> padding_of({"input_ids": np.array([[5, 0]]), "attention_mask": np.array([[1, 0]])})
+    {'padding': array([0])}
+    """
+    return {PADDING: np.unique(arrays[TOKENS][arrays[MASK] == 0])} if MASK in arrays else {}
+
+
+def join_padding(place: str, arrays: Mapping[str, np.ndarray], said: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the padding of both splits as that of the whole; nothing where one of them does not say its own.
+
+    Args:
+        place: begins sentences.
+        arrays: of the splits; said: which tokens are padding in each.
+
+    Raises:
+        FedscopeError: padding of samples with classes that is another token in the other split, or none there.
+    """
+    if not said or any(f"x_{split}" in arrays and split not in said for split in ("train", "test")):
+        return {}
+    whole = np.unique(np.concatenate([*said.values()]))
+    for split, own in said.items():
+        x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
+        if y.ndim == 1 and (len(whole) > 1 or np.isin(np.setdiff1d(whole, own), x).any()):
+            raise FedscopeError(
+                f"{place} padding of the tokens {list_few(whole.tolist(), 4)}, which {split} data have as others or do "
+                "not have as padding, and networks are called with tokens alone; fill both up with one token of its own"
+            )
+    return {PADDING: whole}
+
+
 def next_of(tokens: np.ndarray) -> np.ndarray:
     """What comes after each position of rows of tokens, -100 after the last one."""
     return np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), UNCOUNTED)], axis=1).astype(np.int64)
@@ -109,5 +143,5 @@ def _say_padding(place: str, x: np.ndarray, counted: np.ndarray) -> None:
         )
     warn_user(
         f"{place} padding, the token {fills[0]}, which the network has to leave out by itself: it is called with "
-        f"tokens alone, without {MASK} (the network of a folder, hf:FOLDER, does so for its pad_token_id)"
+        f"tokens alone, without {MASK} (the network of a folder, hf:FOLDER, does so)"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,10 +32,12 @@ class NamedArchitecture:
     Attributes:
         name: for sentences.
         module: names, shapes and which of them are trained; numbers and dtypes are the files' own.
+        converted: as of :class:`~fedscope.checkpoints.models.expected.ExpectedModel`.
     """
 
     name: str
     module: ModelTensors
+    converted: Callable[[Path], Mapping[str, Any] | None] | None = None
 
     @cached_property
     def layout(self) -> Layout:
@@ -45,7 +47,7 @@ class NamedArchitecture:
     @cached_property
     def expected(self) -> ExpectedModel:
         """The expected model: layout, tied tensors and constants."""
-        return self.module.expected(self.layout)
+        return replace(self.module.expected(self.layout), converted=self.converted)
 
 
 class FileReader:

@@ -21,6 +21,7 @@ from ..io.errors import FedscopeError, format_size
 from ..io.warn_user import warn_user
 from ..runs.info import refuse_broken_seal
 from .coerce_arrays import coerce_arrays
+from .coerce_tokens import PADDING
 from .inputs import named_data, path_of
 from .loaders import has_places, is_out_of_order
 from .unmeasurable_data import known_names, say_unmeasurable, say_unmeasurable_name
@@ -155,7 +156,7 @@ def read_kept(run: Path, info: Mapping[str, Any]) -> dict[str, np.ndarray] | Non
     if not path.exists():
         raise FedscopeError(f"{path} is missing, in which the run keeps its data; restore it, or give --data")
     refuse_broken_seal(run, KEPT, info)
-    arrays = read_npz(path, only=(*ARRAYS, "classes"))
+    arrays = read_npz(path, only=(*ARRAYS, "classes", PADDING))
     if (missing := [name for name in splits_in(arrays) if name not in arrays]) or data.get("sha256") != digest(
         arrays, splits_in(arrays)
     ):

@@ -215,6 +215,11 @@ def load_model(address: Path | str, layout: Layout | ExpectedModel | None = None
     ('run@2/global', (17226,))
     >>> folder.cleanup()
     """
+    return read_address(address, layout)
+
+
+def read_address(address: Path | str, layout: Layout | ExpectedModel | None = None) -> Model:
+    """Load a model as :func:`load_model`, whose sentences go to whoever asked for it: another question."""
     address = at_home(str(address))
     parsed = parse_address(address)
     if parsed.round is None:

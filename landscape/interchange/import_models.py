@@ -191,21 +191,21 @@ def _architecture(model: Any, data: str | None, first: Path, base: Path | str | 
     from ...training.inputs.base import base_named, is_implied, with_base
     from ...training.inputs.models import shapes_in
     from ...training.inputs.samples import given_module
-    from ...training.models.pretrained import PretrainedFolder, is_pretrained, task_of_folder
+    from ...training.models.pretrained import PretrainedFolder, converted_tensors, is_pretrained, task_of_folder
 
     given = base_named(model, base)
 
     def named(name: str, module: Any) -> NamedArchitecture:
         if hasattr(module, "state_dict"):  # of adapters the base is no part of any model
             module = with_base(unwrap(module), shapes_in(first), given, str(first), implied=is_implied(base))
-        return NamedArchitecture(name, coerce_model(module, codes=True))
+        return NamedArchitecture(name, coerce_model(module, codes=True), converted_tensors)
 
     if not isinstance(model, str):
         made = model_made(model)
         return named(type(made).__name__, made)
     settings = model_settings(model)
     if data is not None:
-        task = given_task(task_of_folder(model)) if is_pretrained(model) else None
+        task = given_task(task_of_folder(model, base)) if is_pretrained(model) else None
         return named(f"--model {model}", given_module(model, load_data(data, task), shapes_in(first), given))
     if isinstance(settings, PretrainedFolder) and given is not None and Path(given).is_dir():
         settings = replace(settings, base=str(given))

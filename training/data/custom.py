@@ -21,6 +21,7 @@ import numpy as np
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
+from ...checkpoints.recorder.coerce_tokens import PADDING
 from ...checkpoints.recorder.label_forms import of_column
 from ...evaluation.standard_tasks import CLASSIFICATION, TASKS
 from ...evaluation.tasks import Task
@@ -190,6 +191,7 @@ def as_they_are(
         task=task,
         groups=groups or {},
         classes_seen=counts_labels(task, tuple(y.values()), arrays.get("classes")),
+        padding=None if PADDING not in arrays else tuple(arrays[PADDING].ravel().tolist()),
     )
 
 

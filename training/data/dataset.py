@@ -78,6 +78,8 @@ class Dataset:
         groups: what else is known of the samples, by kind: ``user``, ``domain``, ``superclass``.
         tokens: what each token stands for, where samples are tokens of a text.
         held_out: whether the test samples were set aside from one split, see :func:`~.hold_out.hold_out`.
+        padding: the tokens that an ``attention_mask`` says are padding, none of samples without any; None where there
+            was no mask.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Dataset:
     tokens: tuple[str, ...] = ()
     classes_seen: bool = False
     held_out: bool = False
+    padding: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import quoted
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import factors_in, split_factor
 from ...checkpoints.models.expected import tied_names
 from ...checkpoints.models.match_names import left_beside
-from ...checkpoints.models.peft_names import base_name
+from ...checkpoints.models.peft_names import base_name, is_rank
 from ...checkpoints.models.quantised import refuse_quantised
 from ...checkpoints.models.wrappers import plain_name, plain_names
 
@@ -138,15 +139,23 @@ def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor])
     import torch
 
     from ...checkpoints.models.files import read_tensors
+    from ..models.pretrained import converted_tensors
 
     _, tensors, _ = read_tensors(Path(base), None)
     refuse_quantised(base, {name: value for name, value in tensors.items() if split_factor(name) is None})
     tied = tied_names(own)
     found = _found(held, tensors, tied)
+    if any(name not in found and not _is_given(name, own) for name in held) and Path(base).is_dir():
+        converted = converted_tensors(Path(base)) or {}
+        if len(others := _found(held, converted, tied)) > len(found):
+            warn_user(
+                f"the base {base} is read as transformers reads it, which calls its tensors otherwise than the file"
+            )
+            tensors, found = converted, others
     taken: dict[str, str] = {}
     for name in held:
         spelt = found.get(name)
-        if spelt is None and _is_replaced(name, own):
+        if spelt is None and _is_given(name, own):
             yield name, own[name]
             continue
         if spelt is None:
@@ -196,6 +205,11 @@ def _prefixes(held: Collection[str], there: Collection[str]) -> list[str]:
         for inner in (".".join(levels) for levels in _inner(plain_name(name)) if len(levels) > 1):
             count.update({other.removesuffix(inner) for other in there if other.endswith(f".{inner}")})
     return ["", *(prefix for prefix, _ in count.most_common(8))]
+
+
+def _is_given(name: str, own: Collection[str]) -> bool:
+    """Check whether the architecture has a tensor's value itself, or needs none."""
+    return _is_replaced(name, own) or is_rank(name)
 
 
 def _is_replaced(name: str, own: Collection[str]) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...checkpoints import FedscopeError, Layout, Model, TensorEntry, load_model
+from ...checkpoints import FedscopeError, Layout, Model, TensorEntry
 from ...checkpoints.models.state_dicts import find_state_dict
+from ...checkpoints.runs.addresses import read_address
 from .models import ModelLike, is_module, runs_of
 
 
@@ -25,7 +26,7 @@ def layout_of_first(models: Sequence[ModelLike]) -> Layout:
     if isinstance(first, Model):
         return first.weights.layout
     if isinstance(first, str | Path):
-        return load_model(str(first)).weights.layout
+        return read_address(str(first)).weights.layout
     if is_module(first):
         return Layout.of(first)
     tensors = find_state_dict("the model", first, None)[0] if isinstance(first, Mapping) else {}

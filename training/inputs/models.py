@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorded_pair
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Round, Run, Weights, load_model, parse_address
+from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Round, Run, Weights, parse_address
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.quiet import without_warnings
 from ...checkpoints.io.warn_user import warn_user
@@ -22,7 +22,7 @@ from ...checkpoints.models.state_dicts import as_arrays, find_state_dict, fit, i
 from ...checkpoints.models.stored_weights import RecentWeights, StoredWeights
 from ...checkpoints.models.weights import tensors_of
 from ...checkpoints.models.wrappers import unwrap
-from ...checkpoints.runs.addresses import distinct_labels
+from ...checkpoints.runs.addresses import distinct_labels, read_address
 from ...evaluation.calibration_batches import batches_settings
 from ...evaluation.device import precision_of
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike, told_by
@@ -123,7 +123,7 @@ def resolve_models(
     implied = is_implied(source.base, runs)
     module = _module_for(models[0], runs, architecture, dataset, base, implied)
     said = compare_recorded(runs, asked, dataset, lambda _: module)
-    expected = ExpectedModel.of(module)
+    expected = expected_of(module)
     told = told_by(models, names_of(models))
     refuse_unlike(told, expected.layout, base=source.base)
     refuse_misfit_adapters(told, architecture, module, expected.layout, base, is_given=source.base is not None)
@@ -160,13 +160,20 @@ def resolve_models(
     return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs), told, source.base)
 
 
+def expected_of(module: nn.Module) -> ExpectedModel:
+    """Return the model that files are expected to hold, folders of ``transformers`` by whichever names."""
+    from ..models.pretrained import converted_tensors
+
+    return replace(ExpectedModel.of(module), converted=converted_tensors)
+
+
 def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[Model, ...]:
     """Load further models of the same runs, as those that were resolved.
 
     Raises:
         FedscopeError: models that do not fit the architecture, or whose adapters are not scaled as those.
     """
-    expected = ExpectedModel.of(posed.module)
+    expected = expected_of(posed.module)
     refuse_unlike((*posed.told, *told_by(models, names_of(models))), expected.layout, base=posed.base)
     loaded = _load_all(models, expected, posed.models[0].address)
     _refuse_other_alphas(posed.models[0], loaded)
@@ -181,7 +188,7 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
     Raises:
         FedscopeError: as :func:`load_into_same`; says which file.
     """
-    expected = ExpectedModel.of(posed.module)
+    expected = expected_of(posed.module)
     refuse_unlike((*posed.told, *told_by(files, files)), expected.layout, base=posed.base)
     said: dict[str, list[str]] = {}
     for i, file in enumerate(files):
@@ -314,7 +321,7 @@ def _load(models: Sequence[ModelLike], i: int, expected: ExpectedModel, whose: s
     """Return the i-th model, which fits the layout."""
     model, name, layout = models[i], _name(models, i), expected.layout
     if isinstance(model, str | Path):
-        loaded = load_model(name, expected if parse_address(name).round is None else None)
+        loaded = read_address(name, expected if parse_address(name).round is None else None)
     elif isinstance(model, Model):
         loaded = model
     elif isinstance(model, Weights):

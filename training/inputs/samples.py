@@ -85,7 +85,7 @@ def asked_task(runs: Sequence[Run], source: EvaluationConfig) -> Task:
     if source.task is not None:
         return given_task(source.task)
     if is_pretrained(source.model):
-        return given_task(task_of_folder(source.model))
+        return given_task(task_of_folder(source.model, source.base))
     data = data_named(runs, source)
     if runs and not (is_recorded(runs[0]) and data is not None):
         return learnt_by(runs[0])
@@ -110,7 +110,7 @@ def given_module(
     from .. import build_module, model_settings
     from ..build import outputs_of
     from ..models.custom import in_float32
-    from ..models.pretrained import PretrainedFolder
+    from ..models.pretrained import PretrainedFolder, heed_masks
 
     if not isinstance(model, str):
         model = unwrap(model)
@@ -127,6 +127,8 @@ def given_module(
     outputs = outputs_of(architecture, dataset, shapes)
     module = build_module(architecture, dataset.shape, outputs)
     architecture.refuse_samples(replace(dataset, classes=outputs))
+    if isinstance(architecture, PretrainedFolder):
+        heed_masks(module, dataset, model)
     return without_memory(cast("nn.Module", unwrap(module)))
 
 

@@ -167,6 +167,9 @@ def test_recorder_and_models_speak_keywords_and_commands_flags(tmp_path: Path, m
         with pytest.raises(FedscopeError, match=r"or give another path=$"):
             fedscope.Recorder(tmp_path / "run", resume=True)
     np.savez(tmp_path / "bare.npz", X, X[0])
+    torch.save({"w": torch.ones(2)}, tmp_path / "odd.pt")
+    with pytest.raises(FedscopeError, match=r"w unexpected; give the architecture that they are of \(model=\)$"):
+        fedscope.line([str(tmp_path / "odd.pt")] * 2, model="mlp", data="digits")  # loads a model within a question
     with pytest.raises(FedscopeError, match=r"so the architecture is needed; give layout=$"):
         fedscope.load_model(str(tmp_path / "bare.npz"))
     with speaking_flags(), pytest.raises(FedscopeError, match=r"so the architecture is needed; give --model$"):

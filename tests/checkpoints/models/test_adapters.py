@@ -35,6 +35,13 @@ KINDS = {
     "kohya": ("lora_down.weight", "lora_up.weight"),
     "loha": ("hada_w1_b", "hada_w1_a"),
     "lokr": ("lokr_w2_b", "lokr_w2_a"),
+    "hira": ("hira_A", "hira_B"),
+    "lily": ("lily_A.weight", "lily_B.weight"),
+    "peanut": ("peanut_A.weight", "peanut_B.weight"),
+    "glora": ("glora_A.Xu", "glora_A.Xd"),
+    "deft": ("deft_R", "deft_P"),
+    "adamss": ("adamss_A.0", "adamss_B.0"),
+    "poly": ("poly_lora_A", "poly_lora_B"),
 }
 
 
@@ -302,6 +309,7 @@ VERA = {"vera_lambda_b": (16,), "vera_lambda_d": (4,)}
         ("OFT", {"oft_r": (4, 16, 16)}, "tensors say rotations of weights (oft_r): what the mean of such tensors does"),
         ("OFT", {"oft_R.weight": (4, 120)}, "tensors say rotations of weights (oft_R): "),
         ("BOFT", {"boft_R": (2, 4, 8, 8), "boft_s": (64, 1)}, "tensors say rotations of weights (boft_R): "),
+        ("PSOFT", {"psoft_R.weight": (120,)}, "tensors say rotations of weights (psoft_R): "),
         ("HRA", {"hra_u": (64, 8)}, "tensors say reflections of weights (hra_u): "),
         ("ROAD", {"road_theta": (64,), "road_alpha": (64,)}, "say rotations of weights (road_alpha, road_theta): "),
         (

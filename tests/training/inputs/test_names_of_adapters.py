@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +58,10 @@ class Magnitude(nn.Module):
 class Saved(nn.Module):
     """A layer that is trained whole, beside the base's, which nothing computes with."""
 
-    def __init__(self, base: nn.Linear, adapter: str) -> None:
+    def __init__(self, base: nn.Module, adapter: str) -> None:
         super().__init__()
         self.original_module, self.adapter = base, adapter
-        self.modules_to_save = nn.ModuleDict({adapter: nn.Linear(base.in_features, base.out_features)})
+        self.modules_to_save = nn.ModuleDict({adapter: deepcopy(base)})
 
     def forward(self, x: Tensor) -> Tensor:
         return self.modules_to_save[self.adapter](x)
@@ -92,13 +93,14 @@ class Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.q, self.score = nn.Embedding(TOKENS, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.pooler = Around("dense", nn.Linear(WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        outputs: Tensor = self.score(torch.tanh(self.q(self.embed(x).mean(1))))
+        outputs: Tensor = self.score(torch.tanh(self.pooler(self.q(self.embed(x).mean(1)))))
         return outputs
 
 
-KINDS = ("lora", "dora", "head", "tokens")
+KINDS = ("lora", "dora", "head", "layers", "tokens")
 
 
 def peft(kind: str, adapter: str = "default", seed: int = 0) -> nn.Module:
@@ -108,6 +110,8 @@ def peft(kind: str, adapter: str = "default", seed: int = 0) -> nn.Module:
     net.q = Low(net.q, adapter, kind == "dora")
     if kind == "head":
         net.score = Saved(net.score, adapter)
+    if kind == "layers":  # of which one lies in a layer that is trained whole
+        net.pooler = Saved(net.pooler, adapter)
     if kind == "tokens":
         net.embed = Around("token_adapter", Tokens(net.embed, adapter))
     made = Around("base_model", Around("model", net))
@@ -322,20 +326,21 @@ def test_servers_that_look_at_models_make_one_of_imported_adapters(
 @pytest.mark.parametrize(
     ("first", "others"), [("module.", "module."), ("", "module."), ("_orig_mod.", ""), ("", "model.")]
 )
+@pytest.mark.parametrize("kind", ["head", "layers"])
 def test_a_recorder_with_an_architecture_takes_wrappers_off_adapters(
-    tmp_path: Path, base: Path, first: str, others: str
+    tmp_path: Path, base: Path, first: str, others: str, kind: str
 ) -> None:
     def state(seed: int, before: str) -> dict[str, Tensor]:
-        return {f"{before}{name}": value for name, value in file_of(peft("head", seed=seed)).items()}
+        return {f"{before}{name}": value for name, value in file_of(peft(kind, seed=seed)).items()}
 
-    with fedscope.Recorder(tmp_path / "run", model=peft("head"), base=base, lora_alpha=4) as recorder:
+    with fedscope.Recorder(tmp_path / "run", model=peft(kind), base=base, lora_alpha=4) as recorder:
         for _ in range(2):
             recorder.round(start=state(0, first), clients=[state(1, others), state(2, others)], global_=state(3, first))
     names = fedscope.Run.open(tmp_path / "run").layout.names
-    assert names == tuple(file_of(peft("head")))
+    assert names == tuple(file_of(peft(kind)))
     models = [f"{tmp_path}/run@2/client-{k}" for k in range(2)]
-    want = sorted(loss_of(whole("head", seed, base_state())) for seed in (1, 2))
-    assert lines(models, peft("head"), base) == pytest.approx(want, rel=1e-5)
+    want = sorted(loss_of(whole(kind, seed, base_state())) for seed in (1, 2))
+    assert lines(models, peft(kind), base) == pytest.approx(want, rel=1e-5)
     shutil.rmtree(tmp_path / "run")
 
 

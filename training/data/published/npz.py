@@ -8,7 +8,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError, expand_home, nearest, npz_names, read_npz, real_path
 from ....checkpoints.io.warn_user import warn_user
-from ....checkpoints.recorder.coerce_tokens import LABELS, MASK, TOKENS, coerce_tokens, next_of
+from ....checkpoints.recorder.coerce_tokens import LABELS, MASK, PADDING, TOKENS, coerce_tokens, next_of, padding_of
 from ....evaluation.standard_tasks import CLASSIFICATION
 from ....evaluation.tasks import Task
 from ..arrays import counts_labels, is_tokens, may_be_tokens
@@ -74,10 +74,10 @@ def _with_targets(name: str, arrays: dict[str, np.ndarray], task: Task) -> dict[
     if not any(one in arrays for one in ARRAYS):
         if TOKENS in arrays:
             x, y = coerce_tokens(f"{name}:", arrays)
-            arrays = {**arrays, "x_test": x, "y_test": y}
+            arrays = {**arrays, "x_test": x, "y_test": y, **padding_of(arrays)}
         else:
             arrays |= {f"{short}_test": arrays[short] for short in SHORT if short in arrays}
-    arrays = {one: values for one, values in arrays.items() if one in (*ARRAYS, "classes")}
+    arrays = {one: values for one, values in arrays.items() if one in (*ARRAYS, "classes", PADDING)}
     lacking = [
         split
         for split in SPLITS
