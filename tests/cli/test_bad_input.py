@@ -226,8 +226,12 @@ CASES = [
     ("export runs/ima@4 runs/few", "runs/few exists; give another name, or --force"),
     (
         "export runs/ima@4 runs/ima/run.json --force",
-        "runs/ima/run.json is a place of the run's own files, which nothing else is written over; give another one, as "
-        "ima-exported.json",
+        "runs/ima@4 is a model, so runs/ima/run.json must end in .safetensors, .pt or .pth",
+    ),
+    (
+        "export runs/ima@4 runs/ima/rounds/a.pt",
+        "runs/ima/rounds/a.pt is a place of the run's own files, which nothing else is written over; give another one, "
+        "as ima-exported.pt",
     ),
     (
         "export runs/ima --to csv runs/ima/metrics.csv --force",
