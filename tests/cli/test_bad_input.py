@@ -226,7 +226,7 @@ CASES = [
     ("export runs/ima@4 runs/few", "runs/few exists; give another name, or --force"),
     (
         "export runs/ima@4 runs/ima/run.json --force",
-        "runs/ima@4 is a model, so runs/ima/run.json must end in .safetensors, .pt or .pth",
+        "runs/ima/run.json: a model is written as .safetensors, .pt or .pth; give one of these endings",
     ),
     (
         "export runs/ima@4 runs/ima/rounds/a.pt",
