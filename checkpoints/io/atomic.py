@@ -130,13 +130,15 @@ _LAST = 0.5
 
 
 def writing_words(run: Path) -> str:
-    """A clause on who writes a run right now; "" where nobody does.
+    """A clause on who writes a run right now, with the remedy; "" where nobody does.
 
     Args:
         run: its folder.
     """
+    if any(lock._is_of(run) for lock in tuple(_HELD)):
+        return f"it {STILL_OPEN}"
     holder = holder_of(run / LOCK_NAME)
-    return f"it is being written by {holder}; wait for its first" if holder else ""
+    return "" if holder is None else f"it is being written by {holder.by}; {holder.remedy or 'wait for its first'}"
 
 
 class WriterLock:

@@ -55,9 +55,9 @@ class HeldError(Exception):
         self.by, self.remedy = by, remedy
 
 
-def holder_of(path: Path, beside: Path | None = None) -> str:
-    """Name the process that has the right to a file, for a sentence; "" where none has, as far as that is known.
-    Nothing is made, and nothing waits.
+def holder_of(path: Path, beside: Path | None = None) -> HeldError | None:
+    """Return who has the right to a file, as :func:`hold` would raise it; None where nobody has, as far as that is
+    known. Nothing is made, and nothing waits.
 
     Args:
         path, beside: as of :func:`hold`.
@@ -65,18 +65,27 @@ def holder_of(path: Path, beside: Path | None = None) -> str:
     try:
         descriptor = open_own(path, _WHAT, os.O_RDONLY)
     except (OSError, FedscopeError):
-        return ""
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return _said_in(descriptor)
+            return HeldError(_said_in(descriptor))
     finally:
         os.close(descriptor)
+    beside = path.with_name(path.name + BESIDE) if beside is None else beside
     with suppress(OSError, FedscopeError):  # where the file system has no locks
-        other = _read(_content(path.with_name(path.name + BESIDE) if beside is None else beside) or b"")
-        return "" if other is None or other.has_ended() else f"process {other.pid} of {other.host}"
-    return ""
+        other = _read(_content(beside) or b"")
+        if other is not None and not other.has_ended():
+            return _held_by(other, beside)
+    return None
+
+
+def _held_by(holder: Process, beside: Path) -> HeldError:
+    return HeldError(
+        f"process {holder.pid} of {holder.host} (the file system has no locks, and {beside} says so)",
+        f"wait until it ends or stop it, or, if it does not run any more, remove {beside}",
+    )
 
 
 @dataclass
@@ -243,10 +252,7 @@ def _refuse_held(path: Path) -> None:
             return
         holder = _read(content)
         if holder is not None and not holder.has_ended():
-            raise HeldError(
-                f"process {holder.pid} of {holder.host} (the file system has no locks, and {path} says so)",
-                f"wait until it ends or stop it, or, if it does not run any more, remove {path}",
-            )
+            raise _held_by(holder, path)
         if holder is not None and _take_over(path, content):
             warn_user(f"{path} was left by process {holder.pid}, which has ended; it is taken over")
         elif time.monotonic() >= end:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 
-#: digits of a number that is only looked at, and as many as any two of double precision need
-USUAL, MOST = 6, 17
+import numpy as np
+
+#: the least number that float32 has in all its digits
+_NORMAL = 2.0**-126
 
 
 def exact(value: float) -> str:
@@ -18,23 +21,54 @@ def exact(value: float) -> str:
     return short if float(short) == value or value != value else repr(float(value))
 
 
-def digits_apart(values: Iterable[float]) -> int:
-    """Return in how many digits different numbers are written apart, six at least; whole numbers have all of theirs.
+def joined(values: Iterable[float]) -> dict[float, float]:
+    """Return of each number the one that stands for it: of those that float32 rounds to one, that with the fewest
+    digits.
 
-    >>> digits_apart([0.1, 0.3333333333]), digits_apart([0.1, 0.10000004]), digits_apart([100000, 100000.25])
-    (6, 8, 7)
+    Nobody means two settings by 0.3, by 0.1 * 3, whose last bit is another one, and by a 0.3 that was kept in float32
+    on its way, which is off by up to 6e-8 of it. Whole numbers are exact in each of these, and stay as they are.
+
+    >>> set(joined([0.3, 0.1 * 3, float(np.float32(0.3)), 0.30000004]).values()) == {0.3, 0.30000004}
+    True
+    >>> len(set(joined([1234567.0, 1234568.0, 2**40, 2**40 + 1, 1e-50, 1e-51]).values()))
+    6
     """
-    different = {value for value in values if value == value}
-    for digits in range(USUAL, MOST):
-        if len({number_words(value, digits) for value in different}) == len(different):
-            return digits
-    return MOST
+    given = [value for value in values if value == value]
+    shortest: dict[float, float] = {}
+    for value in sorted(given, key=lambda one: (len(repr(one)), one)):
+        shortest.setdefault(_rounded(value), value)
+    return {value: shortest[_rounded(value)] for value in given}
 
 
-def number_words(value: float, digits: int = USUAL) -> str:
-    """Write a number in so many digits, a whole one in all of its own.
+def _rounded(value: float) -> float:
+    if isinstance(value, int) or value.is_integer():
+        return value
+    with np.errstate(over="ignore", under="ignore"):
+        near = float(np.float32(value))
+    return near if isfinite(near) and abs(near) >= _NORMAL else value
 
-    >>> number_words(0.10000004), number_words(0.10000004, 8), number_words(1234568)
-    ('0.1', '0.10000004', '1234568')
+
+def words_apart(values: Iterable[float]) -> dict[float, str]:
+    """Write different numbers each in words of its own: in six digits where no other one is written so, else in as many
+    as say it; whole numbers have all of theirs.
+
+    >>> words_apart([0.1, 0.10000004, 0.3333333333])
+    {0.1: '0.1', 0.10000004: '0.10000004', 0.3333333333: '0.333333'}
+    >>> list(words_apart([1234567.0, 1234568.0, 10000000]).values())
+    ['1234567', '1234568', '10000000']
     """
-    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+    different = dict.fromkeys(value for value in values if value == value)
+    usual = [number_words(value) for value in different]
+    return {
+        value: said if usual.count(said) == 1 else repr(value).removesuffix(".0")
+        for value, said in zip(different, usual, strict=True)
+    }
+
+
+def number_words(value: float) -> str:
+    """Write a number in six digits, a whole one in all of its own.
+
+    >>> number_words(0.10000004), number_words(1234568)
+    ('0.1', '1234568')
+    """
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -299,11 +299,11 @@ def _write(
     from ..runs.folders import refuse_own_place  # which reads models
 
     path = expand_home(path)
-    refuse_own_place(path)
-    if weights.parameters.ndim != 1:
-        raise FedscopeError(f"{path} holds one model, but {len(weights)} were given; write them one by one")
     if path.suffix.lower() not in WRITTEN:
         raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
+    refuse_own_place(path)  # which offers a name of the same ending
+    if weights.parameters.ndim != 1:
+        raise FedscopeError(f"{path} holds one model, but {len(weights)} were given; write them one by one")
     found, bits = arrays_of(path, weights)
     names = names_to_write(tuple(found))
     arrays = {names[name]: np.ascontiguousarray(array).reshape(array.shape) for name, array in found.items()}
@@ -353,7 +353,7 @@ def _bytes_of(arrays: Mapping[str, np.ndarray], bits: Collection[str], *, is_saf
     import torch
 
     tensors = {
-        name: torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
+        name: torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)  # made just now, so nobody else's
         if name in bits
         else torch.from_numpy(array.copy())
         for name, array in arrays.items()

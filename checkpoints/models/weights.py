@@ -339,13 +339,38 @@ def in_type(values: np.ndarray, dtype: str) -> np.ndarray | None:
     """
     if values.dtype.name == dtype or values.dtype.kind not in "biufc":
         return values
+    flat = np.ascontiguousarray(values).reshape(-1)
+    made = np.empty(len(flat), np.uint16 if dtype == BFLOAT16 else dtype)
+    for start in range(0, len(flat), _BLOCK):  # so that what is computed on the way takes little memory
+        block = _in_type(flat[start : start + _BLOCK], dtype)
+        if block is None:
+            return None
+        made[start : start + _BLOCK] = block
+    return made.reshape(values.shape)
+
+
+#: numbers that are turned into another type at once
+_BLOCK = 2**18
+
+
+def _in_type(values: np.ndarray, dtype: str) -> np.ndarray | None:
     with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == BFLOAT16:
-            made = to_bfloat16(np.asarray(values, np.float64))
-            back = from_bfloat16(made)
-        else:
-            made = back = values.astype(dtype)
-    return made if np.array_equal(back, values, equal_nan=True) else None
+        made = values.real.astype("float32" if dtype == BFLOAT16 else dtype, copy=False)
+    if made.dtype != values.dtype and not np.array_equal(made, values, equal_nan=True):
+        return None
+    return _upper_half(made) if dtype == BFLOAT16 else made
+
+
+def _upper_half(values: np.ndarray) -> np.ndarray | None:
+    """Return the bits of bfloat16 of numbers in float32; None where one has more than bfloat16, of which it is half."""
+    bits = values.view(np.uint32)
+    upper = (bits >> 16).astype(np.uint16)
+    more = np.flatnonzero(bits & 0xFFFF)
+    if len(more):
+        if not np.isnan(values[more]).all():
+            return None
+        upper[more] |= 0x40  # NaN, whose bits may all be in the other half
+    return upper
 
 
 def stack(models: Sequence[Weights]) -> Weights:

@@ -156,14 +156,14 @@ class MetricRows(NamedTuple):
         others: those that were not, as their crc32 says, or the lack of one; the last of each round.
         strange: how many whole lines are no rows of the run, others among them.
         summed: whether there is a crc32 a row.
-        headless: whether a file is there whose first line names no columns of a table: an empty one, too.
+        headless: a clause on why the first line of a file that is there names no columns of a table; "" where it does.
     """
 
     own: dict[int, dict[str, float]]
     others: dict[int, dict[str, float]]
     strange: int
     summed: bool
-    headless: bool = False
+    headless: str = ""
 
 
 def read_table(path: Path, identity: str = "") -> dict[int, dict[str, float]]:
@@ -190,7 +190,8 @@ def read_rows(path: Path, identity: str = "") -> MetricRows:
     names = _cells(head)
     lines = lines[:-1]  # what is behind the last line's end
     if "round" not in names:  # nothing is left of the table, or it never was one
-        return MetricRows({}, {}, len(lines) + bool(names), False, headless=True)
+        why = "its first line names no columns" if whole.strip() else "its only line has no end"
+        return MetricRows({}, {}, len(lines) + bool(names), False, why if text.strip() else "it is empty")
     more, summed = tuple(names[len(COLUMNS) : -1]), names[-1] == CHECK
     if summed and (head + "\n" != head_of(more) or further([more]) != more):
         return MetricRows({}, {}, len(lines), summed)

@@ -179,11 +179,19 @@ def refuse_own_place(file: Path) -> None:
     for folder in place.parents:
         inside = place.relative_to(folder).parts
         own = inside[0] in ("rounds", KEPT_NAME, CODE) if len(inside) > 1 else inside[0] in (*FILES, *LOCK_NAMES)
-        if own and ((folder / "run.json").exists() or is_without_info(folder)):
+        if own and _holds_run(folder):
             raise FedscopeError(
                 f"{file} is a place of the run's own files, which nothing else is written over; give another one, as "
                 f"{folder.name}-exported{file.suffix}"
             )
+
+
+def _holds_run(folder: Path) -> bool:
+    """Check whether a run of ours is there, even one whose ``run.json`` is damaged or gone; files of other programs may
+    have names of a run's."""
+    if _is_run(folder / "run.json") or is_without_info(folder):
+        return True
+    return (folder / LOCK_NAME).exists() and (folder / "rounds").is_dir() and _is_damaged(folder / "run.json")
 
 
 def remove_run(path: Path) -> None:

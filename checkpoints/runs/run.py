@@ -239,9 +239,11 @@ class Run:
         Rounds that the table lacks (a writer was killed, or is just writing) are taken from their files.
 
         Raises:
-            FedscopeError: a run from another program that has no such table.
+            FedscopeError: a run from another program that has no such table, and no numbers in its rounds.
         """
-        self.require("metrics.csv")
+        is_made = not self.is_foreign or (self.path / "metrics.csv").exists()
+        if not is_made and not any(self.numbers(t) for t in self.rounds):
+            self.require("metrics.csv")
         return to_arrays(self.rounds, self.table_rows(), self.numbers)
 
     def all_metrics(self) -> dict[str, np.ndarray]:
@@ -289,7 +291,8 @@ class Run:
 
     def lost_table(self) -> str:
         """Say in a clause why nothing in ``metrics.csv`` is believed, though there are rounds; "" where something is,
-        or where the table has no rows yet.
+        or where the table has no rows yet. What another program wrote beside rounds without an identity may have
+        whatever form that program likes.
 
         Raises:
             FedscopeError: as :meth:`table_rows`.
@@ -297,9 +300,9 @@ class Run:
         table = self._table()
         if table.own or not self._visible or not (table.strange or table.headless):
             return ""
-        if table.headless:
-            return "its first line names no columns" if table.strange else "it is empty"
-        return f"none of its {table.strange} rows was written for this run"
+        if self.is_foreign and not self.identity and not table.summed:
+            return ""
+        return table.headless or f"none of its {table.strange} rows was written for this run"
 
     def recorded_rows(self) -> dict[int, Metrics]:
         """Return the rows of ``metrics.csv`` by round as the training wrote them, without what was measured since;

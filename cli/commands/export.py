@@ -119,13 +119,15 @@ def write(what: str, file: Path, *, force: bool) -> str:
     from numpy import isnan, mean
 
     from ...checkpoints import load_model, write_file
-    from ...checkpoints.models.files import is_file_name
+    from ...checkpoints.models.files import WRITTEN, is_file_name
     from ...checkpoints.models.unsaid_scale import unsaid_scale
     from ...checkpoints.runs.folders import refuse_own_place
     from ...landscape import Plane, write_points, write_surface
     from ...training.inputs.adapter_settings import settings_of_model
 
-    refuse_own_place(file)
+    surface, ending = Path(what).suffix == ".nc", file.suffix.lower()
+    if surface == (ending in SURFACES) and (surface or ending in WRITTEN):
+        refuse_own_place(file)  # which offers a name of the same ending
     if file.exists() and not force:
         raise FedscopeError(f"{file} exists; give another name, or --force to replace it")
     if not file.absolute().parent.is_dir():
@@ -135,7 +137,6 @@ def write(what: str, file: Path, *, force: bool) -> str:
         raise FedscopeError(
             f"{what} is neither a model nor a plane{table}; give RUN@ROUND, a model's file or a plane's .nc"
         )
-    surface, ending = Path(what).suffix == ".nc", file.suffix.lower()
     if surface != (ending in SURFACES):
         goes = ".csv, .dat or .h5" if surface else ".safetensors, .pt or .pth"
         raise FedscopeError(f"{what} is {'a surface' if surface else 'a model'}, so {file} must end in {goes}")

@@ -226,8 +226,12 @@ CASES = [
     ("export runs/ima@4 runs/few", "runs/few exists; give another name, or --force"),
     (
         "export runs/ima@4 runs/ima/run.json --force",
-        "runs/ima/run.json is a place of the run's own files, which nothing else is written over; give another one, as "
-        "ima-exported.json",
+        "runs/ima/run.json: a model is written as .safetensors, .pt or .pth; give one of these endings",
+    ),
+    (
+        "export runs/ima@4 runs/ima/rounds/a.pt",
+        "runs/ima/rounds/a.pt is a place of the run's own files, which nothing else is written over; give another one, "
+        "as ima-exported.pt",
     ),
     (
         "export runs/ima --to csv runs/ima/metrics.csv --force",

@@ -48,5 +48,24 @@ def test_a_command_does_its_work(recorded: Path, closed: str, which: list[int]) 
     assert [streams[i] for i in which] in ([""] * len(which), ["/dev/null"] * len(which)), "and no file of a run's"
 
 
+# what a program without standard streams does, whose sweep sends jobs as processes
+SENDING = """
+import os, sys
+from fedscope.training.jobs.launchers import _left_alone
+def kinds():
+    return [os.path.exists(f"/dev/fd/{i}") and os.fstat(i).st_rdev == os.stat(os.devnull).st_rdev for i in range(3)]
+sys.stdin = sys.stdout = sys.stderr = None
+with _left_alone():
+    within = kinds()
+open("sent", "w").write(f"{within} {kinds()}")
+"""
+
+
+def test_jobs_are_sent_from_a_program_without_streams(tmp_path: Path) -> None:
+    line = 'exec "$0" -P -c "$1" <&- >&- 2>&-'
+    assert subprocess.run(["sh", "-c", line, sys.executable, SENDING], cwd=tmp_path, timeout=300).returncode == 0
+    assert (tmp_path / "sent").read_text() == "[True, True, True] [False, False, False]"
+
+
 def test_a_mistake_has_its_status(recorded: Path) -> None:
     assert status(recorded, "export run@9 x.pt", "2>&-") == 2

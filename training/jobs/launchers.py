@@ -3,6 +3,7 @@ out."""
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import os
 import shlex
@@ -282,19 +283,34 @@ def _left_alone() -> Iterator[None]:
     stays so in a child, and that do not hold this command's output open, whose reader would wait for its end."""
     on_main = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be set
     ignored = (signal.SIGINT, signal.SIGHUP) if on_main else ()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # as of a program without a terminal
+            stream.flush()
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
-    streams = {number: os.dup(number) for number in (0, 1, 2)}
-    nothing = os.open(os.devnull, os.O_RDWR)
+    streams = {number: _kept(number) for number in (0, 1, 2)}
+    opened = os.open(os.devnull, os.O_RDWR)
+    nothing = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(opened)  # which may be the number of a stream that is closed
     try:
         for number in streams:
             os.dup2(nothing, number)
         yield
     finally:
         for number, kept in streams.items():
+            if kept is None:
+                os.close(number)
+                continue
             os.dup2(kept, number)
             os.close(kept)
         os.close(nothing)
         for signal_number, handler in handlers.items():
             signal.signal(signal_number, handler)
+
+
+def _kept(number: int) -> int | None:
+    """Return another descriptor of what a standard stream leads to, none of a standard stream's own; None where it is
+    closed."""
+    try:
+        return fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3)
+    except OSError:
+        return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...checkpoints import FedscopeError
-from ...checkpoints.io.number_words import digits_apart, number_words
+from ...checkpoints.io.number_words import words_apart
 from ...plotting.drawing import drawing
 from ...plotting.legends import fitting_columns
 from ...plotting.looks import looks_of
@@ -95,8 +95,8 @@ def draw(table: Comparison, width: float = 3.5, title: str | None = None) -> Fig
         if values[0] > 0 and values[-1] > 10 * values[0]:
             log = ", log"
             axes.set_xscale("log")
-            digits = digits_apart(values)
-            axes.set_xticks(values, [number_words(value, digits) for value in values])
+            words = words_apart(values)
+            axes.set_xticks(values, [words[value] for value in values])
             axes.minorticks_off()
         else:
             even(axes.xaxis, "auto")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.io.number_words import USUAL, number_words
+from ...checkpoints.io.number_words import number_words
 from ..curves.run_names import SEEDS, USUAL_TASK, with_average
 from .table_runs import TableRun
 
@@ -191,14 +191,14 @@ def _is_crossed(entries: Sequence[TableRun]) -> bool:
 
 
 def words_of(keys: Sequence[str], entry: TableRun) -> str:
-    """Name a run by some of its settings: values alone where they say what they are, in digits that tell them apart.
+    """Name a run by some of its settings: values alone where they say what they are, in words that tell them apart.
 
     >>> from types import SimpleNamespace
     >>> settings = {"method": "fma", "average.method": "ima", "run.participation": 0.1}
-    >>> run = SimpleNamespace(is_recorded=False, settings=settings, digits={})
+    >>> run = SimpleNamespace(is_recorded=False, settings=settings, words={})
     >>> words_of(("method", "average.method", "run.participation"), run)
     'ima, participation 0.1'
-    >>> run = SimpleNamespace(settings={"client.lr": 0.1, "server.lr": 1.0}, digits={})
+    >>> run = SimpleNamespace(settings={"client.lr": 0.1, "server.lr": 1.0}, words={})
     >>> words_of(("client.lr", "server.lr"), run)
     'client lr 0.1, server lr 1'
     """
@@ -230,7 +230,8 @@ def _word(key: str, entry: TableRun, name: str) -> str:
     if value is None:
         name = key.partition(".")[0] if name == "name" else name  # of data.name
         return f"no {name}" if says(entry, key) else f"{name} not said"
-    said = number_words(value, entry.digits.get(key, USUAL))
+    known = {} if isinstance(value, bool) else entry.words.get(key, {})  # where True is 1
+    said = (known.get(value) if isinstance(value, int | float) else None) or number_words(value)
     return said if _last(key) in ("label", "method", "name", "partition") else f"{name} {said}"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...analysis.runs import refuse_no_run
 from ...checkpoints import FedscopeError, Run, has_no_server, real_path
 from ...checkpoints.io.code_words import code_words
-from ...checkpoints.io.number_words import USUAL, digits_apart
+from ...checkpoints.io.number_words import joined, words_apart
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
 from ..curves.run_curve import Curve, metrics_of
@@ -34,7 +34,7 @@ class TableRun:
         seed: ``run.seed`` and ``data.seed``, None where it is not said; data: what ``run.json`` says of its data;
             curve: what was measured.
         rounds: recorded, and how many it is to have; command: what makes it; run: itself.
-        digits: in how many a setting's values are written, where the usual ones do not tell those of all runs apart.
+        words: by setting, how its numbers are written, so that those of all runs are apart.
     """
 
     name: str
@@ -45,7 +45,7 @@ class TableRun:
     rounds: tuple[int, int]
     command: str
     run: Run | None = None
-    digits: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, Mapping[float, str]] = field(default_factory=dict)
 
     @property
     def is_recorded(self) -> bool:
@@ -100,7 +100,7 @@ def gather(given: Sequence[Run | Sweep | Path | str]) -> Gathered:
     if not entries:
         none = f"none of the {len(missing)} runs of the sweep is complete" if missing else "no run was given"
         raise FedscopeError(f"there is nothing to make a table of: {none}; train first, as with fedscope sweep")
-    named = with_digits(with_names_of_data(apart_from_trained(entries)))
+    named = with_words(with_names_of_data(apart_from_trained(entries)))
     return Gathered(named, tuple(missing), frozenset(varied))
 
 
@@ -155,13 +155,22 @@ def apart_from_trained(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
     )
 
 
-def with_digits(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
-    """Return the runs, which know in how many digits the values of their settings are written: a cell is named by them,
-    and runs of two values that are written alike would be seeds of one."""
+def with_words(entries: Sequence[TableRun]) -> tuple[TableRun, ...]:
+    """Return the runs with one number for those that mean one, and with the words of each: a cell is named by them, so
+    runs of two numbers that are written alike would be seeds of one, and those of one that is written twice of two."""
     values: dict[str, list[float]] = {}
     for entry in entries:
         for key, value in entry.settings.items():
-            if isinstance(value, int | float):
+            if _is_number(value):
                 values.setdefault(key, []).append(value)
-    more = {key: digits for key, own in values.items() if (digits := digits_apart(own)) > USUAL}
-    return tuple(replace(entry, digits=more) for entry in entries) if more else tuple(entries)
+    same = {key: joined(own) for key, own in values.items()}
+    words = {key: words_apart(one.values()) for key, one in same.items()}
+
+    def settings(entry: TableRun) -> dict[str, Any]:
+        return {k: same[k].get(value, value) if _is_number(value) else value for k, value in entry.settings.items()}
+
+    return tuple(replace(entry, settings=settings(entry), words=words) for entry in entries)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from fedscope.checkpoints import (
     write_file,
 )
 from fedscope.checkpoints.models.files import read_model, write_computed
+from fedscope.checkpoints.models.weights import from_bfloat16, in_type
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -300,6 +302,67 @@ def test_a_mean_of_halves_is_written_as_it_was_computed_and_that_is_said(tmp_pat
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         write_computed(out, weighted_mean(clients, [0.5, 0.5]))
+
+
+def test_a_runs_own_files_are_refused_with_a_name_that_is_taken(tmp_path: Path) -> None:
+    with fedscope.Recorder(tmp_path / "own") as recorder:
+        recorder.round(clients=[{"w": torch.zeros(3)}])
+    model = load_model(f"{tmp_path / 'own'}@1/client-0").weights
+    said = {
+        "own/metrics.csv": "{}: a model is written as .safetensors, .pt or .pth; give one of these endings",
+        "own/rounds/a.safetensors": "{} is a place of the run's own files, which nothing else is written over; give "
+        "another one, as own-exported.safetensors",
+    }
+    for place, sentence in said.items():
+        with pytest.raises(FedscopeError) as refused:
+            write_file(tmp_path / place, model)
+        assert str(refused.value) == sentence.format(tmp_path / place)
+    write_file(tmp_path / "own-exported.safetensors", model)
+    (tmp_path / "own/run.json").write_text("{")
+    with pytest.raises(FedscopeError, match="is a place of the run's own files"):
+        write_file(tmp_path / "own/rounds/a.pt", model)
+
+
+def test_a_folder_of_another_program_is_no_run(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(3)}, tmp_path / "a.pt")
+    model = read_file(tmp_path / "a.pt")
+    (tmp_path / "rounds").mkdir()
+    (tmp_path / "run.json").write_text('{"format": "another"}')
+    write_file(tmp_path / "rounds/a.pt", model)
+    assert read_file(tmp_path / "rounds/a.pt").arrays()["w"].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_halves_take_little_memory_on_the_way(dtype: str) -> None:
+    values = np.resize(np.array([1, -2.5, 0.0, -0.0, np.inf, np.nan], np.float32), 2**21)
+    tracemalloc.start()
+    made = in_type(values, dtype)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert made is not None
+    assert peak < 2 * made.nbytes
+    back = from_bfloat16(made) if dtype == "bfloat16" else made.astype(np.float32)
+    np.testing.assert_array_equal(back, values)
+    np.testing.assert_array_equal(np.signbit(back), np.signbit(values))
+    values[-1] = 1 + 2**-12
+    assert in_type(values, dtype) is None
+
+
+def test_bfloat16_has_what_it_had() -> None:
+    bits = np.arange(2**16, dtype=np.uint16)
+    values = from_bfloat16(bits)
+    with np.errstate(invalid="ignore"):  # of a NaN that signals
+        both = values, values.astype(np.float64)
+    for numbers in both:
+        found = in_type(numbers, "bfloat16")
+        assert found is not None
+        is_number = ~np.isnan(values)
+        np.testing.assert_array_equal(found[is_number], bits[is_number])
+        assert np.isnan(from_bfloat16(found)[~is_number]).all()
+    low = np.array([0x7F800001], np.uint32).view(np.float32)
+    found = in_type(low, "bfloat16")
+    assert found is not None
+    assert np.isnan(from_bfloat16(found)).all(), "and not infinite"
 
 
 def test_flower_npz_stands_in_state_dict_order(tmp_path):

@@ -28,6 +28,7 @@ from fedscope.checkpoints import (
     size_of,
 )
 from fedscope.checkpoints.io.atomic import LOCK_NAME
+from fedscope.checkpoints.io.locks import hold, sign
 from fedscope.checkpoints.io.processes import Process
 from fedscope.checkpoints.runs import folders
 from fedscope.checkpoints.runs.run import lacking_words, warn_of_gaps
@@ -369,16 +370,30 @@ def test_a_run_without_rounds_says_how_to_go_on(tmp_path):
 def test_a_run_whose_first_round_is_being_made_is_waited_for(tmp_path):
     run = create(tmp_path / "ima")
     beside = tmp_path / "ima/.writer.lock"
-    with WriterLock(run.path):
+
+    def said() -> str:
+        found = []
         for ask in (lambda: run.round("last"), lambda: parse_rounds("last", (), str(run.path))):
-            with pytest.raises(FedscopeError) as found:
+            with pytest.raises(FedscopeError) as raised:
                 ask()
-            assert str(found.value) == (
-                f"{run.path} has no rounds yet: it is being written by process {os.getpid()}; wait for its first"
-            )
+            found.append(str(raised.value))
+        assert found[0] == found[1]
+        return found[0]
+
+    with WriterLock(run.path):
+        assert said() == (
+            f"{run.path} has no rounds yet: it is being written by this program itself: close the recorder that is "
+            "still open there, as recorder.close(), or wait for the thread that writes it"
+        )
+    held = hold(run.path / LOCK_NAME, "a lock")
+    sign(held)  # as another process does
+    assert said() == f"{run.path} has no rounds yet: it is being written by process {os.getpid()}; wait for its first"
+    held.release()
     beside.write_text(json.dumps({"host": "other", "pid": 7, "began": 0, "system": ""}))
-    with pytest.raises(FedscopeError, match=r"it is being written by process 7 of other; wait for its first$"):
-        run.round("last")
+    assert said() == (
+        f"{run.path} has no rounds yet: it is being written by process 7 of other (the file system has no locks, and "
+        f"{beside} says so); wait until it ends or stop it, or, if it does not run any more, remove {beside}"
+    )
     beside.write_text(json.dumps({**asdict(Process.here()), "began": 1}))  # it has ended
     with pytest.raises(FedscopeError, match=r"ima has no rounds yet; go on with it: "):
         run.round("last")
@@ -460,8 +475,11 @@ def test_what_a_foreign_run_lacks_is_said(tmp_path):
         ):
             run.require(part)
     run.require("client_loss")
+    assert run.metrics()["round"].tolist() == [1], "from its round"
+    with h5py.File(run.path / "rounds/00001.h5", "a") as file:
+        del file.attrs["metrics"]
     with pytest.raises(FedscopeError, match=r"has no metrics.csv"):
-        run.metrics()
+        Run.open(run.path).metrics()
 
 
 def test_a_part_that_is_lost_is_not_blamed_on_another_program(tmp_path):

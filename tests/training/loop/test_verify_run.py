@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,6 +56,7 @@ def copy(runs: Path, tmp_path: Path) -> Callable[[str], Path]:
     ("written", "said"),
     [
         ("", "it is empty"),
+        ("round,test_error", "its only line has no end"),
         ("hello world\n", "its first line names no columns"),
         ("<html>\n</html>\n", "its first line names no columns"),
         ("1,0.05,3\n2,0.05,3\n", "its first line names no columns"),
@@ -80,6 +82,54 @@ def test_a_table_that_no_question_believes_is_not_called_sound(
         np.testing.assert_array_equal(found[name], values)
     (path / "metrics.csv").unlink()
     assert check_run(path).faults == (), "the remedy is one"
+
+
+@pytest.fixture
+def looped(tmp_path: Path) -> Path:
+    with Recorder(tmp_path / "looped", source="flower") as recorder:
+        for t in range(3):
+            models = [{"w": np.full(3, k + t, np.float32)} for k in range(2)]
+            recorder.round(clients=models, metrics={"test_error": 0.5})
+    return tmp_path / "looped"
+
+
+def test_a_recorded_run_has_its_numbers_without_its_table(looped: Path) -> None:
+    expected = Run.open(looped).metrics()
+    (looped / "metrics.csv").write_text("epoch,loss\n1,0.5\n")
+    what = "its first line names no columns; delete it: what it lacks is taken from the rounds"
+    assert check_run(looped).faults == (("metrics.csv", what),)
+    (looped / "metrics.csv").unlink()
+    assert check_run(looped).faults == ()
+    found = Run.open(looped).metrics()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        "\n",
+        "epoch,loss\n1,0.5\n",
+        "Round,Test Error\n1,0.5\n",
+        "round;test_error\n1;0.5\n",
+        "# flower\nround,test_error\n1,0.5\n",
+        "round,test_error",
+    ],
+)
+def test_a_table_of_another_program_is_left_as_it_is(looped: Path, written: str) -> None:
+    info = json.loads((looped / "run.json").read_text())
+    info = {key: value for key, value in info.items() if key not in ("identity", "files", "sha256", "crc32")}
+    (looped / "run.json").write_text(json.dumps(info))
+    for path in (looped / "rounds").iterdir():
+        with h5py.File(path, "r+") as file:
+            del file["checksums"], file.attrs["checksums"], file.attrs["identity"]
+    (looped / "metrics.csv").write_text(written)
+    assert not Run.open(looped).identity
+    assert "metrics.csv" not in [name for name, _ in check_run(looped).faults]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Run.open(looped).metrics()["test_error"].tolist() == [0.5, 0.5, 0.5]
 
 
 def altered(path: Path, number: int, change: Callable[[Any], object]) -> None:

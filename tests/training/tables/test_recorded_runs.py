@@ -134,6 +134,7 @@ def test_settings_set_runs_of_one_method_and_seed_apart(tmp_path: Path) -> None:
         ((0.1, 0.10000004), ("lr 0.1", "lr 0.10000004")),
         ((1234567.0, 1234568.0), ("lr 1234567", "lr 1234568")),
         ((0.1, 0.123456789), ("lr 0.1", "lr 0.123457")),
+        ((0.3, 0.30000004, 0.6), ("lr 0.3", "lr 0.30000004", "lr 0.6")),
     ],
 )
 def test_settings_that_agree_in_six_digits_are_apart(
@@ -143,10 +144,24 @@ def test_settings_that_agree_in_six_digits_are_apart(
         recorded(tmp_path / str(seed), 0.5 + 0.1 * seed, method="My", seed=seed, settings={"client": {"lr": lr}})
         for seed, lr in enumerate(values)
     ]
-    assert table(runs, last=1).rows_named == rows, "in so many digits as tell them apart"
+    assert table(runs, last=1).rows_named == rows, "in words that tell them apart"
     best = table(runs, rows=["method"], best_of=["client.lr"], last=1)
-    note = f"My: {rows[0]}, chosen by these numbers before {rows[1]}; they have no seed in common, so that each was "
-    assert f"{note}judged by seeds of its own" in best.notes
+    note = f"My: {rows[0]}, chosen by these numbers before {'; '.join(rows[1:])}; they have no seed in common, so that "
+    assert f"{note}each was judged by seeds of its own" in best.notes
+
+
+def test_settings_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
+    values = (0.3, 0.1 * 3, float(np.float32(0.3)), 0.6, 0.6)
+    runs = [
+        recorded(tmp_path / str(i), 0.5 + 0.1 * i, method="My", seed=i % 3, settings={"client": {"lr": lr}})
+        for i, lr in enumerate(values)
+    ]
+    found = table(runs, baseline="lr 0.3", last=1)
+    assert found.rows_named == ("lr 0.3", "lr 0.6")
+    cell = found.cell("lr 0.3", "", "test_accuracy")
+    assert cell is not None
+    assert cell.values == pytest.approx({"0": 0.5, "1": 0.4, "2": 0.3}), "three seeds of one setting"
+    assert table(runs[:3], last=1).rows_named == ("My",), "and they do not differ in it"
 
 
 def test_an_infinite_loss_is_said_and_has_no_difference(tmp_path: Path) -> None:
