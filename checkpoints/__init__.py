@@ -18,7 +18,6 @@ from .io.untrusted import explain_read_errors as explain_read_errors
 from .io.untrusted import real_path as real_path
 from .io.untrusted import regular as regular
 from .models.files import read_file as read_file
-from .models.files import write_file as write_file
 from .models.weights import Layout as Layout
 from .models.weights import TensorEntry as TensorEntry
 from .models.weights import Weights as Weights
@@ -51,6 +50,7 @@ from .runs.folders import find_runs as find_runs
 from .runs.folders import is_without_info as is_without_info
 from .runs.folders import refuse_occupied as refuse_occupied
 from .runs.folders import size_of as size_of
+from .runs.model_files import write_file as write_file
 from .runs.partition import Partition as Partition
 from .runs.run import Run as Run
 from .runs.run import has_no_server as has_no_server

@@ -268,9 +268,8 @@ def _read_parts(place: Path, parts: Mapping[Path, list[str] | None]) -> tuple[st
     return kinds.pop() if len(kinds) == 1 else "torch", tensors
 
 
-def write_file(path: Path | str, weights: Weights) -> None:
-    """Write one model [P] as ``.safetensors``, ``.pt`` or ``.pth`` (a ``state_dict``), durably; adapters as PEFT reads
-    them, see :func:`~.peft_names.names_to_write`.
+def write_model(path: Path | str, weights: Weights) -> None:
+    """Write one model [P] as ``.safetensors``, ``.pt`` or ``.pth``, durably.
 
     Each tensor is written in the type that it was recorded or read in, where that has all of its values: a mean of
     models in bfloat16 has others, and a warning says that it is written in the type that it was computed in.
@@ -278,14 +277,13 @@ def write_file(path: Path | str, weights: Weights) -> None:
     The file is made in memory first, so that a disk that cannot take it answers with the system's own reason.
 
     Raises:
-        FedscopeError: another kind of file; several models; a place of a run's own files; nothing could be written,
-            with the reason.
+        FedscopeError: another kind of file; several models; nothing could be written, with the reason.
     """
     _write(path, weights, _in_own_types)
 
 
 def write_computed(path: Path | str, weights: Weights) -> None:
-    """Write the same in the types that it was computed in, as a result's models are. Raises as :func:`write_file`."""
+    """Write the same in the types that it was computed in, as a result's models are. Raises as :func:`write_model`."""
     _write(path, weights, lambda _, computed: (computed.arrays(), ()))
 
 
@@ -296,12 +294,9 @@ def _write(
 ) -> None:
     from safetensors import SafetensorError
 
-    from ..runs.folders import refuse_own_place  # which reads models
-
     path = expand_home(path)
     if path.suffix.lower() not in WRITTEN:
         raise FedscopeError(f"{path}: a model is written as .safetensors, .pt or .pth; give one of these endings")
-    refuse_own_place(path)  # which offers a name of the same ending
     if weights.parameters.ndim != 1:
         raise FedscopeError(f"{path} holds one model, but {len(weights)} were given; write them one by one")
     found, bits = arrays_of(path, weights)

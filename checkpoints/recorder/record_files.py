@@ -210,7 +210,8 @@ class _RoundReader:
     """Reads the files of round after round, and counts them.
 
     Args:
-        given: of adapters their α and their base, as of :func:`~fedscope.checkpoints.models.adapters.settings_of_adapters`.
+        given: of adapters their α and their base, as of
+            :func:`~fedscope.checkpoints.models.adapters.settings_of_adapters`.
 
     Attributes:
         files, reader: what is read, and by what.
