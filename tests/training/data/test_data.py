@@ -713,3 +713,30 @@ def test_ordinary_channels_beside_one_of_a_large_mean_keep_their_bits() -> None:
     for split in ("x_train", "x_test"):
         np.testing.assert_array_equal(getattr(data, split)[:, ::2], getattr(alone, split))
     assert 0.9 < float(np.asarray(data.x_train)[:, 1].std()) < 1.1
+
+
+@pytest.mark.parametrize("whole", ["x_train", "x_test"])
+def test_floats_beside_whole_numbers_are_no_slip_where_nothing_is_tokens(whole: str) -> None:
+    x = np.random.default_rng(3).integers(0, 5, (40, 4))
+    splits = {"x_train": x[:20] / 1, "x_test": x[20:] / 1}
+    splits[whole] = splits[whole].astype(np.int64)
+
+    def taken(task: Task, scale: float = 1.0) -> list[str]:
+        y = np.arange(20) % 2 if task.has_classes or task.tokens else RNG.normal(size=(20, 1))
+        x_test = splits["x_test"] * np.asarray(scale, splits["x_test"].dtype)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            taken_data(((splits["x_train"], y), (x_test, y)), task)
+        return [re.sub(r"varies \S+", "varies R", str(one.message)) for one in caught]
+
+    assert taken(REGRESSION) == []
+    assert taken(REGRESSION, 100) == [
+        "arrays: x_test varies R times as much as x_train, so it seems to be of another scale; give both splits in one"
+    ]
+    other = "x_test" if whole == "x_train" else "x_train"
+    with pytest.raises(FedscopeError) as caught:
+        taken(TASKS["sequence-classification"])
+    assert str(caught.value) == (
+        f"arrays: {whole} has whole numbers, which are tokens here, but {other} has others; give both as token ids "
+        "(int64), or both as floats"
+    )
