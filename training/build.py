@@ -31,6 +31,7 @@ from .data.custom import load_given, load_own
 from .data.dataset import Dataset
 from .data.hold_out import hold_out
 from .data.own_partition import Listed
+from .data.recorded_splits import loaded_for
 from .data.split import partition, pool_splits, with_client_test_parts
 from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
@@ -325,7 +326,8 @@ def data_of(run: Run, task: Task | None = None, given: Any = None) -> Dataset:
         raise FedscopeError(
             f"{run.path}: its data {name} are not there; if they lie elsewhere now, give --data with that place"
         )
-    data = load_data(name, learnt_by(run) if task is None else task)
+    with loaded_for([recorded]):
+        data = load_data(name, learnt_by(run) if task is None else task)
     if recorded.get("held_out") and not len(data.y_train):
         data = hold_out(data)
     if data.sha256 != recorded["sha256"]:

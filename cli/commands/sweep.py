@@ -138,6 +138,10 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
         )
 
 
+#: what data go behind
+_DATA = "--set data.name="
+
+
 def _plan_of(varied: Varied) -> Plan:
     """Return the plan of what was typed.
 
@@ -147,6 +151,7 @@ def _plan_of(varied: Varied) -> Plan:
     from ...checkpoints import FedscopeError
     from ...training import Setup, read_assignments
     from ...training.config.config import SECTIONS
+    from ...training.config.data_meant import refuse_data
     from ...training.config.sources import stored_tables, with_place
     from ...training.sweeps.axes import read_axes, read_seeds
     from ...training.sweeps.plan import plan_sweep
@@ -156,6 +161,8 @@ def _plan_of(varied: Varied) -> Plan:
     known = ("method", *SECTIONS)
     if bare := [word for word in files if word.partition(".")[0] in known and not Path(word).exists()]:
         raise FedscopeError(f"{bare[0]} has no values; write what is varied as {bare[0]}=A,B,C")
+    if files:
+        refuse_data(files[0], "not a configuration", _DATA)
     if files and len(keys) > 1 and not files[0].endswith(".toml") and not Path(files[0]).exists():
         raise FedscopeError(
             f"{files[0]} is neither a configuration nor KEY=A,B,C; separate values with commas and no spaces, as "
@@ -163,7 +170,7 @@ def _plan_of(varied: Varied) -> Plan:
         )
     if len(files) > 1:
         raise FedscopeError(f"{files[1]} is a second configuration after {files[0]}; write keys as KEY=A,B,C")
-    stored = with_code(stored_tables(Path(files[0]), "--set data.name=") if files else {}, varied.code)
+    stored = with_code(stored_tables(Path(files[0]), _DATA) if files else {}, varied.code)
     axes = read_axes(word for word in keys if "=" in word)
     chosen = read_seeds(varied.seeds) if varied.seeds else ()
     setup = Setup(varied.recipe or "", stored, varied.scale)

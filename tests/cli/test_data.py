@@ -201,6 +201,11 @@ def write_texts(folder: Path) -> None:
         ("train ä_b.npz", "ä_b.npz is a data set, not a configuration; give --data 'npz:ä_b.npz'"),
         ("train digits", "digits is a data set, not a configuration; give --data digits"),
         ("sweep ä_b.npz --seeds 0", "ä_b.npz is a data set, not a configuration; give --set data.name='npz:ä_b.npz'"),
+        ("sweep digits client.lr=0.1,0.2", "digits is a data set, not a configuration; give --set data.name=digits"),
+        (
+            "sweep mydata:load client.lr=0.1,0.2",
+            "mydata:load is a data set, not a configuration; give --set data.name=mydata:load",
+        ),
         ("train model.npz", "model.npz is damaged: byte"),
         ("data runs/fma --clients 3", "is a run, whose data are what they are; leave its other settings out"),
         ("data --partition shard:2", "did you mean"),
@@ -233,6 +238,10 @@ def test_data_in_the_place_of_a_configuration_are_refused_in_python(
     with pytest.raises(FedscopeError) as caught:
         fedscope.sweep({"client.lr": [0.1]}, config="x y.npz", out="sweep")
     assert str(caught.value) == "x y.npz is a data set, not a configuration; give data='npz:x y.npz'"
+    for typed, meant in (("x y.npz", "npz:x y.npz"), (Path("x y.npz"), "npz:x y.npz"), ("digits", "digits")):
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.train(typed, out="run")  # type: ignore[arg-type]
+        assert str(caught.value) == f"{typed} is a data set, not a configuration; give data={meant!r}"
 
 
 def test_a_run_on_data_of_ones_own_is_shown_with_them(

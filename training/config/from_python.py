@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from os import PathLike, fspath
 from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
@@ -12,6 +13,7 @@ from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from ..user_code.typed import given_keywords, handed_tables, typed_method
 from .config import SECTIONS, Config, merge, methods_in
+from .data_meant import refuse_data
 from .field_names import KEYWORDS
 from .setting_names import OF_SECTIONS, places_of
 
@@ -41,13 +43,15 @@ def nested_tables(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             be objects: ``{"server": FedX(beta=0.9)}``.
 
     Raises:
-        FedscopeError: no dictionary; a name that is neither; an unknown method.
+        FedscopeError: no dictionary, or data; a name that is neither; an unknown method.
 
     >>> nested_tables({"run": {"rounds": 2}, "run.seed": 1, "method": "fedprox"})
     {'client': {'method': 'fedprox'}, 'server': {'method': 'fma'}, 'average': {'method': 'none'},
      'run': {'rounds': 2, 'seed': 1}}
     """
     if not isinstance(given, Mapping):
+        if isinstance(given, str | PathLike):
+            refuse_data(fspath(given), "not a configuration")
         raise FedscopeError(
             f"settings are {type(given).__name__} {given!r}, not a dictionary; give fedscope.Config, or tables as in "
             '{"run": {"rounds": 2}}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod, sqrt
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...checkpoints.recorder.token_targets import OWN_TOKENS, are_inputs
 from ...evaluation.criteria import LabelCriterion, PositionCriterion
 from ...evaluation.standard_tasks import CLASSIFICATION, PADDED, Sequences
 from ...evaluation.tasks import Task
+from .recorded_splits import are_recorded
 from .target_numbers import are_numbers
 
 #: so many classes are a slip, as a model has an output for each: labels are identifiers, or damaged
@@ -186,21 +187,25 @@ def say_axes(place: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def refuse_other_types(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
+def refuse_other_types(name: str, x_train: np.ndarray, x_test: np.ndarray) -> bool:
     """Refuse splits of two types of numbers that have no scale in common.
 
     Whole numbers are divided by the greatest of their type, so that the same ones of two types become others. Pixels
-    and floats are taken beside each other: both may be from 0 to 1 then, and :func:`say_scales` compares them.
+    and floats are taken beside each other: both may be from 0 to 1 then, and :func:`say_scales` compares them. What a
+    recorded run was trained on stays so, and a warning says it of its tests.
+
+    Returns:
+        Whether that was said.
 
     Raises:
-        FedscopeError: whole numbers that are no pixels, beside another type.
+        FedscopeError: whole numbers that are no pixels, beside another type, unless a recorded run has them.
     """
     kinds = [(x.dtype.kind, x.dtype.itemsize) for x in (x_train, x_test)]
     if kinds[0] == kinds[1] or any(kind not in "iuf" for kind, _ in kinds):  # what is no number is refused elsewhere
-        return
+        return False
     strange = [kind in "iu" and (kind, size) not in PIXELS for kind, size in kinds]
     if not any(strange):
-        return
+        return False
     split, x, to = ("test", x_test, x_train.dtype) if strange[1] else ("train", x_train, x_test.dtype)
     fits = to.kind == "f" or (np.iinfo(to).min <= int(x.min()) and int(x.max()) <= np.iinfo(to).max)
     remedy = (
@@ -208,10 +213,17 @@ def refuse_other_types(name: str, x_train: np.ndarray, x_test: np.ndarray) -> No
         if fits
         else "both as floats of one scale (x.astype('float32'))"
     )
-    raise FedscopeError(
+    types = (
         f"{name}: x_train has type {x_train.dtype.name}, but x_test {x_test.dtype.name}, and whole numbers are divided "
-        f"by the greatest of their type, so the two would be on other scales; give {remedy}"
+        "by the greatest of their type, so the two"
     )
+    if are_recorded():
+        warn_user(
+            f"{types} are on other scales: what the run has learnt is right, but what is measured of its test samples "
+            f"says nothing; train a new run, and give it {remedy}"
+        )
+        return True
+    raise FedscopeError(f"{types} would be on other scales; give {remedy}")
 
 
 def say_scales(name: str, x_train: Any, x_test: Any, *, other_types: bool = False) -> None:
@@ -275,10 +287,8 @@ def say_lost_digits(place: str, x: np.ndarray, subtract: str) -> bool:
     if x.dtype.kind != "f" or x.dtype.itemsize <= 4 or not len(x):
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        means = np.asarray(sum(part.sum(axis=0, dtype=np.float64) for part in blocks(x))) / len(x)
-        squares = np.asarray(sum(((part - means) ** 2).sum(axis=0, dtype=np.float64) for part in blocks(x))) / len(x)
+        means, deviations = moments_around(x[:1], lambda: blocks(x), (0,))
         step = np.abs(means) * float(np.finfo(np.float32).eps)
-        deviations = np.sqrt(squares)
         lost = (deviations < STEPS * step) & (deviations > ROUNDING * np.abs(means))
     if not lost.any():
         return False
@@ -288,6 +298,27 @@ def say_lost_digits(place: str, x: np.ndarray, subtract: str) -> bool:
         f"{lost.size:,} values of a sample, and float32 loses such digits; give {subtract}, in float64"
     )
     return True
+
+
+def moments_around(
+    first: np.ndarray, parts: Callable[[], Iterable[np.ndarray]], axes: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation in float64, shaped to be subtracted. What is constant has the deviation 0, which a sum over
+    many rows has not: 0.1 is no sum of powers of 2.
+
+    Args:
+        first: a value of each, around which the others are summed, with one entry in each of ``axes``.
+        parts: all values in blocks; asked for twice.
+    """
+    first = first.astype(np.float64)
+    count, total, squares = 0, np.zeros(()), np.zeros(())
+    for part in parts():
+        count += prod(part.shape[axis] for axis in axes)
+        total = total + (part - first).sum(axis=axes, keepdims=True, dtype=np.float64)
+    means = np.asarray(total / count)
+    for part in parts():
+        squares = squares + ((part - first - means) ** 2).sum(axis=axes, keepdims=True, dtype=np.float64)
+    return first + means, np.sqrt(np.asarray(squares / count))
 
 
 def say_constant(name: str, splits: Mapping[Any, Any], task: Task, stored: Mapping[Any, np.ndarray]) -> None:

@@ -23,6 +23,7 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.recorder.coerce_arrays import coerce_arrays
 from ...checkpoints.recorder.coerce_tokens import PADDING
 from ...checkpoints.recorder.label_forms import of_column
+from ...evaluation.criteria import LabelCriterion
 from ...evaluation.standard_tasks import CLASSIFICATION, TASKS
 from ...evaluation.tasks import Task
 from ..import_string import ImportString, describe_error
@@ -50,6 +51,7 @@ from .arrays import (
     taken_task,
 )
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
+from .recorded_splits import are_recorded
 
 
 def load_own(text: str, task: Task = CLASSIFICATION) -> Dataset:
@@ -169,10 +171,11 @@ def as_they_are(
     if not inputs:
         say_axes(f"{name}: x_test", arrays["x_test"].shape)
     if "train" in x:
-        _refuse_other_kinds(name, x["train"], x["test"])
+        if (task.tokens or isinstance(task, LabelCriterion)) and not are_recorded():
+            _refuse_other_kinds(name, x["train"], x["test"])
         refuse_other_shapes(name, x["train"], x["test"])
         refuse_other_targets(name, y["train"], y["test"])
-        if x["test"].dtype.kind == "f" and arrays["x_train"] is not arrays["x_test"]:
+        if "f" in (x["train"].dtype.kind, x["test"].dtype.kind) and arrays["x_train"] is not arrays["x_test"]:
             other = is_pixels(arrays["x_train"]) != is_pixels(arrays["x_test"])
             say_scales(name, x["train"], x["test"], other_types=other)
     if not lost:  # of a test split some may be set aside to train on
@@ -196,7 +199,7 @@ def as_they_are(
 
 
 def _refuse_other_kinds(name: str, x_train: np.ndarray, x_test: np.ndarray) -> None:
-    """Refuse tokens in one split and numbers in the other.
+    """Refuse tokens in one split and numbers in the other, of a task in which whole numbers are tokens.
 
     Raises:
         FedscopeError: such splits.

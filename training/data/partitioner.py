@@ -105,5 +105,23 @@ class Partitioner(Settings):
     def split_counting(
         self, labels: np.ndarray, clients: int, random: np.random.Generator, groups: Mapping[str, np.ndarray]
     ) -> tuple[list[np.ndarray], int]:
-        """As :meth:`split`, and how many samples were moved between clients so that each has a minimum."""
+        """As :meth:`split`, and how many samples were moved between clients so that each has a minimum.
+
+        Called by :func:`counted_split`.
+        """
         return self.split(labels, clients, random, groups), 0
+
+
+def counted_split(
+    partitioner: Partitioner,
+    labels: np.ndarray,
+    clients: int,
+    random: np.random.Generator,
+    groups: Mapping[str, np.ndarray],
+) -> tuple[list[np.ndarray], int]:
+    """Split, and count what was moved as far as it is known: a class that derives from one that counts may have a
+    ``split`` of its own, which is what counts then."""
+    derived = next(one for one in type(partitioner).__mro__ if not {"split", "split_counting"}.isdisjoint(vars(one)))
+    if "split_counting" in vars(derived):
+        return partitioner.split_counting(labels, clients, random, groups)
+    return partitioner.split(labels, clients, random, groups), 0

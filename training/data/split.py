@@ -18,7 +18,7 @@ from ..settings.entry_points import installed
 from ..settings.own_code import OwnCode
 from ..settings.registry import find, names
 from .own_partition import OwnPartition, UngivenPartition
-from .partitioner import Partitioner
+from .partitioner import Partitioner, counted_split
 
 if TYPE_CHECKING:
     from .dataset import Dataset
@@ -113,9 +113,8 @@ def partition(
         raise FedscopeError(
             f"data.clients = {clients} is more than the {len(used)} training samples{of_all}; use fewer clients{remedy}"
         )
-    parts, moved = parse_partition(text).split_counting(
-        labels[used], clients, generator(seed, "partition"), {kind: of[used] for kind, of in groups.items()}
-    )
+    within = {kind: of[used] for kind, of in groups.items()}
+    parts, moved = counted_split(parse_partition(text), labels[used], clients, generator(seed, "partition"), within)
     if moved > MOVED * len(used):
         warn_user(
             f"data.partition = {text!r} moves {100 * moved / len(used):.1f} % of the samples, so that each of "

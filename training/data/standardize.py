@@ -29,6 +29,7 @@ from .arrays import (
     is_pixels,
     is_tokens,
     may_be_tokens,
+    moments_around,
     output_count,
     refuse_other_shapes,
     refuse_other_targets,
@@ -42,6 +43,7 @@ from .arrays import (
 )
 from .custom import as_they_are, refuse_unscaled
 from .dataset import ARRAYS, SPLITS, Dataset, Groups, Known
+from .recorded_splits import is_of_before
 
 #: standard deviations of the training split beyond which a test sample is said to be far
 FAR = 1e4
@@ -78,7 +80,8 @@ def standardize(
     Raises:
         FedscopeError: a missing array, different lengths, an unreadable shape, labels that are not 0..C-1 or beyond
             65,535 and the number of samples, NaN; with ``scale=False`` whole numbers that are no pixels; splits of such
-            different scales that float32 does not hold them.
+            different scales that float32 does not hold them; of two types of whole numbers, unless a recorded run has
+            them.
     """
     missing = [key for key in ARRAYS if key not in arrays]
     if missing:
@@ -96,7 +99,7 @@ def standardize(
     )
     refuse_other_targets(name, y_train, y_test)
     stored = tuple(arrays[f"x_{split}"] for split in SPLITS)
-    refuse_other_types(name, *stored)
+    told = refuse_other_types(name, *stored)
     if not scale:
         made: _Standardised = _as_given(name, stored)
     elif all(x.dtype == np.uint8 for x in stored):
@@ -105,8 +108,9 @@ def standardize(
         made = _as_floats(name, stored)
     x_train, x_test, means, deviations = made
     say_axes(f"{name}: x_test", stored[1].shape)
-    say_scales(name, x_train, x_test, other_types=is_pixels(stored[0]) != is_pixels(stored[1]))
-    say_constant(name, {"train": x_train, "test": x_test}, task, dict(zip(SPLITS, stored, strict=True)))
+    if not told:
+        say_scales(name, x_train, x_test, other_types=is_pixels(stored[0]) != is_pixels(stored[1]))
+        say_constant(name, {"train": x_train, "test": x_test}, task, dict(zip(SPLITS, stored, strict=True)))
     return Dataset(
         name=name,
         path=path,
@@ -151,11 +155,17 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     means, deviations = _moments(lambda: blocks(x_train), stored[0])
     offsets = np.zeros_like(means)
     # of a feature that is constant in float32 too, which may vary by less than float32 has
-    if (np.abs(means) > LARGE_MEAN * deviations).any() and (found := _large_means(name, stored[0])).any():
+    large = (np.abs(means) > LARGE_MEAN * deviations).any()
+    deviations[deviations == 0] = 1
+    if large and (found := _large_means(name, stored[0])).any():
+        before = means, deviations
         offsets = found.reshape(means.shape)
         x_train, x_test = _in_float(name, [_less(name, x, found) for x in stored])
         means, deviations = _moments(lambda: blocks(x_train), stored[0])
-    deviations[deviations == 0] = 1
+        deviations[deviations == 0] = 1
+        if is_of_before(name, _listed(*before), _listed(means + offsets, deviations)):
+            x_train, x_test = _in_float(name, stored)
+            (means, deviations), offsets = before, np.zeros_like(means)
     if (least := float(deviations.min())) < SMALLEST:
         what = "channel" if stored[0].ndim > 2 else "feature"
         raise FedscopeError(
@@ -167,7 +177,11 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
             x -= means.astype(np.float32)
             x /= deviations.astype(np.float32)
             _refuse_far(name, split, x)
-    return x_train, x_test, tuple((means + offsets).ravel().tolist()), tuple(deviations.ravel().tolist())
+    return x_train, x_test, *_listed(means + offsets, deviations)
+
+
+def _listed(means: np.ndarray, deviations: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    return tuple(means.ravel().tolist()), tuple(deviations.ravel().tolist())
 
 
 def _large_means(name: str, x: np.ndarray) -> np.ndarray:
@@ -178,25 +192,29 @@ def _large_means(name: str, x: np.ndarray) -> np.ndarray:
     if x.ndim == 2 and x.dtype.kind in "iu":
         channel = None
     axes = tuple(axis for axis in range(x.ndim) if axis != channel)
-    count = prod(x.shape[axis] for axis in axes)
-    greatest = _greatest_of(x)
-    means = np.asarray(sum((part / greatest).sum(axis=axes, keepdims=True) for part in _in_double(x))) / count
-    squares = sum(((part / greatest - means) ** 2).sum(axis=axes, keepdims=True) for part in _in_double(x))
-    deviations = np.sqrt(np.asarray(squares / count))
+    first = x[tuple(slice(None) if axis == channel else slice(0, 1) for axis in range(x.ndim))]
+    means, deviations = (values / _greatest_of(x) for values in moments_around(first, lambda: _in_double(x), axes))
     large = (np.abs(means) > LARGE_MEAN * deviations) & (deviations > ROUNDING * np.abs(means))
     return np.where(large, means, 0.0).ravel()
 
 
 def _less(name: str, x: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Samples less these means, which are subtracted in float64, as float32 in the stored shape, scaled."""
+    """Samples less these means, which are subtracted in float64, as float32 in the stored shape, scaled.
+
+    Where a mean is 0, they are the very numbers of :func:`scale_pixels`.
+    """
     shape = [1] * x.ndim
     channel = _channel_of(name, x)
     if len(means) > 1 and channel is not None:
         shape[channel] = len(means)
+    offsets = means.reshape(shape)
     made = np.empty(x.shape, np.float32)
     row, greatest = 0, _greatest_of(x)
-    for part in _in_double(x):
-        made[row : row + len(part)] = part / greatest - means.reshape(shape)
+    for part in blocks(x):
+        as_ever = part.astype(np.float32)
+        if x.dtype.kind in "iu":
+            as_ever /= np.iinfo(x.dtype).max
+        made[row : row + len(part)] = np.where(offsets == 0, as_ever, part.astype(np.float64) / greatest - offsets)
         row += len(part)
     return made
 

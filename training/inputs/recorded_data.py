@@ -64,6 +64,7 @@ def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> 
         FedscopeError: runs of other data, or in another scale; data that are gone or changed; a run that keeps the sum
             of its arrays alone, and no --data.
     """
+    from ..data.recorded_splits import loaded_for
     from .given_scale import arrays_in_scale, data_in_scale
 
     refuse_changed_data(runs, source)
@@ -72,7 +73,9 @@ def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> 
         _refuse_others(runs)
     scale = scale_of(runs, source, given)
     if given is not None:
-        return _as_trained(runs, data_in_scale(given, task, scale))
+        with loaded_for([run.info.get("data", {}) for run in runs]):
+            dataset = data_in_scale(given, task, scale)
+        return _as_trained(runs, dataset)
     first = runs[0]
     said = first.info.get("data", {})
     if is_recorded(first) and said.get("name") == NAME:

@@ -16,6 +16,7 @@ from ...checkpoints import FedscopeError
 from ..import_string import ImportString, describe_error, describe_type
 from ..settings.missing_code import needs_code
 from ..settings.own_code import OwnCode, name_of
+from ..user_code.resolve import Called
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod
@@ -118,19 +119,26 @@ def own_rate(name: OwnCode, module: nn.Module) -> tuple[float | None, str, bool]
     try:
         optimiser = factory_of(name)([nn.Parameter(torch.zeros(shape)) for shape in shapes])
         rates = [float(group["lr"]) for group in optimiser.param_groups if group.get("lr")]
-        usual = signature(type(optimiser)).parameters.get("lr")
+        usual = _usual_rate(type(optimiser))
     except Exception:  # somebody else's code, which is refused in words before it steps
         return None, "", False
     kind = next((one.__name__ for one in type(optimiser).__mro__ if one.__module__.startswith("torch.optim.")), "")
     rate = rates[0] if rates else 1.0
-    given = _names_rate(name.thing) or usual is None or usual.default != rate
+    given = _names_rate(name.thing) or usual != rate
     return rate if given and rate != 1 else None, kind, len(set(rates)) > 1
+
+
+def _usual_rate(kind: type) -> Any:
+    """Return the rate that a class of optimisers has by default, which a derived one may hand on as a keyword."""
+    own = (signature(vars(one)["__init__"]).parameters for one in kind.__mro__ if "__init__" in vars(one))
+    return next((parameters["lr"].default for parameters in own if "lr" in parameters), None)
 
 
 def _names_rate(thing: Any) -> bool:
     """Check whether what makes an optimiser, as far as it is no function, says its rate."""
-    keywords = dict(thing.keywords) if isinstance(thing, ImportString | partial) else {}
-    return "lr" in keywords or bool(isinstance(thing, ImportString | partial) and thing.args)
+    if not isinstance(thing, ImportString | partial | Called):
+        return False
+    return "lr" in dict(thing.keywords) or bool(thing.args)
 
 
 def _is_number(value: Any) -> bool:

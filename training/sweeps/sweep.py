@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ...checkpoints.io.untrusted import expand_home, lost_link
 from ..config.config import Config, merge
 from ..config.from_python import SINGLE, nested_tables, tables_of_keywords
 from ..config.recipes import Cell
-from ..config.sources import PYTHON_DEFAULT, Setup, stored_tables
+from ..config.sources import COMMAND_DEFAULT, PYTHON_DEFAULT, Setup, stored_tables
 from ..jobs.job_settings import LOCAL
 from ..jobs.launchers import Launcher, chosen_launcher
 from ..jobs.progress import Progress
@@ -150,8 +150,27 @@ def sweep(
     cells = cells_given(axes)
     learnt = {} if task is None else {"model": {"task": handed_task(task)}}
     laid = merge(nested_tables(settings or {}), tables_of_keywords(single), learnt)
-    plan = plan_sweep(Setup(recipe, stored, scale, PYTHON_DEFAULT), cells, checked_seeds(seeds), laid, share=share)
+    setup, plan_of = Setup(recipe, stored, scale, PYTHON_DEFAULT), partial(plan_sweep, axes=cells, share=share)
+    chosen = checked_seeds(seeds)
+    try:
+        plan = plan_of(setup, seeds=chosen, settings=laid)
+    except FedscopeError as error:
+        with_average = partial(plan_of, replace(setup, default=COMMAND_DEFAULT), seeds=chosen, settings=laid)
+        if setup.unsaid(None, laid) and _is_taken(with_average):
+            raise FedscopeError(
+                f"{error}; runs for which no method is named have no average over rounds, so give "
+                f"average={COMMAND_DEFAULT!r}"
+            ) from None
+        raise
     return train_plan(plan, out, watcher, chosen_launcher(launcher, job))
+
+
+def _is_taken(made: Callable[[], Plan]) -> bool:
+    try:
+        made()
+    except FedscopeError:
+        return False
+    return True
 
 
 def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by: Launcher | None = None) -> Sweep:

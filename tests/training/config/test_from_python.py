@@ -172,6 +172,21 @@ def test_a_sweep_without_a_method_has_the_default_of_train(config: dict[str, Any
     assert [one.name for one in again.runs] == ["batch8"]
 
 
+def test_settings_of_an_average_that_no_sweep_names_say_how_to_have_it(tmp_path: Path) -> None:
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.sweep({"average.window": [2, 3]}, settings=SMALL, out=tmp_path / "sweep")
+    assert str(caught.value) == (
+        "average.window is not a setting of NoAverage; it is one of ima, wima; [average] has none; runs for which no "
+        "method is named have no average over rounds, so give average='ima'"
+    )
+    settings = {**SMALL, "run.rounds": 1}
+    made = fedscope.sweep({"average.window": [2]}, settings=settings, average="ima", out=tmp_path / "sweep")
+    assert [run.config.title() for run in made.plan.runs] == ["ima"]
+    with pytest.raises(FedscopeError) as caught:
+        fedscope.sweep({"average.windows": [2]}, settings=SMALL, out=tmp_path / "other")
+    assert "so give" not in str(caught.value)
+
+
 def test_a_sweep_that_was_planned_with_ima_is_another(tmp_path: Path) -> None:
     """As earlier versions did where no method was named."""
     out = tmp_path / "sweep"

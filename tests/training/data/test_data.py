@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.analysis.settings import EvaluationConfig
+from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.evaluation.standard_tasks import CLASSIFICATION, TASKS
 from fedscope.evaluation.tasks import Task
-from fedscope.training import Config, load_data, train
+from fedscope.training import Config, data_of, load_data, resume, train
 from fedscope.training.data.arrays import blocks
 from fedscope.training.data.custom import taken_data
 from fedscope.training.data.split import pool_splits
 from fedscope.training.data.standardize import standardize
+from fedscope.training.inputs.recorded_data import dataset_asked
 
 RNG = np.random.default_rng(0)
 REGRESSION = TASKS["regression"]
@@ -607,3 +609,134 @@ def test_a_file_of_samples_without_a_split_is_refused_alone_when_it_is_to_be_tra
     )
     made = train({**small, "data.name": (x, y)}, tmp_path / "run")
     assert sum(map(len, made.partition.clients)) == 32  # type: ignore[union-attr]
+
+
+def test_what_an_old_run_was_trained_on_is_resumed_and_measured_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = RNG.integers(0, 200, (40, 5))
+    arrays = {"x_train": x[:30].astype(np.uint8), "y_train": np.arange(30) % 2, "y_test": np.arange(10) % 2}
+    name = f"npz:{tmp_path}/two.npz"
+    np.savez(tmp_path / "two.npz", **arrays, x_test=x[30:])
+    small = {"data.name": name, "data.clients": 2, "run.participation": 1.0, "run.rounds": 2, "model.hidden": [4]}
+    types = (
+        f"{name}: x_train has type uint8, but x_test int64, and whole numbers are divided by the greatest of their "
+        "type, so the two"
+    )
+    remedy = "x_test as uint8 too, on the other's scale (x_test.astype('uint8'))"
+    with monkeypatch.context() as before:
+        before.setattr("fedscope.training.data.standardize.refuse_other_types", lambda *_: True)
+        train(small, tmp_path / "run", until=1)
+    with pytest.raises(FedscopeError) as caught:
+        train(small, tmp_path / "other")
+    assert str(caught.value) == f"{types} would be on other scales; give {remedy}"
+    said = (
+        f"{types} are on other scales: what the run has learnt is right, but what is measured of its test samples says "
+        f"nothing; train a new run, and give it {remedy}"
+    )
+    run = Run.open(tmp_path / "run")
+    for again in (
+        lambda: data_of(run),
+        lambda: data_of(run, given=name),
+        lambda: dataset_asked([run], EvaluationConfig("test", data=name), CLASSIFICATION),
+        lambda: resume(tmp_path / "run"),
+    ):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            again()
+        assert [str(one.message) for one in found] == [said]
+    assert Run.open(tmp_path / "run").rounds == (1, 2)
+
+
+def test_a_recorded_run_has_its_samples_in_the_way_that_it_was_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(3).normal(size=(40, 4)) + np.float64([1e8, 0, 5000, 0])
+    x[:, 3] = 0.1
+    arrays = {"x_train": x[:30], "y_train": np.arange(30) % 2, "x_test": x[30:], "y_test": np.arange(10) % 2}
+    np.savez(tmp_path / "far.npz", **arrays)
+    name = f"npz:{tmp_path}/far.npz"
+    small = {"data.name": name, "data.clients": 2, "run.participation": 1.0, "run.rounds": 1, "model.hidden": [4]}
+    now = load_data(name)
+    new = train(small, tmp_path / "new")
+    with monkeypatch.context() as before:
+        before.setattr("fedscope.training.data.standardize._large_means", lambda _, x: np.zeros(x.shape[1]))
+        was = load_data(name)
+        old = train(small, tmp_path / "old")
+    assert not np.array_equal(was.x_train, now.x_train)
+    for run, data in ((old, was), (new, now)):
+        for found in (
+            data_of(run),
+            data_of(run, given=name),
+            dataset_asked([run], EvaluationConfig("test", data=name), CLASSIFICATION),
+        ):
+            assert (found.means, found.deviations) == (data.means, data.deviations)
+            np.testing.assert_array_equal(found.x_train, data.x_train)
+            np.testing.assert_array_equal(found.x_test, data.x_test)
+    with pytest.warns(FedscopeWarning) as caught:
+        both = dataset_asked([old, new], EvaluationConfig("test", data=name), CLASSIFICATION)
+    assert [str(one.message) for one in caught] == [
+        f"{name}: runs were trained on samples that were standardised in two ways (mean {was.means[0]:.9g} and "
+        f"deviation {was.deviations[0]:.3g}, or {now.means[0]:.9g} and {now.deviations[0]:.3g}), and all are measured "
+        "in that of the first; ask for one of them at a time"
+    ]
+    np.testing.assert_array_equal(both.x_train, was.x_train)
+
+
+@pytest.mark.parametrize("value", [0.1, 0.3, 100 / 255])
+def test_a_constant_of_many_samples_is_neither_lost_nor_of_other_bits(value: float) -> None:
+    x = np.random.default_rng(3).normal(size=(50_000, 3)) + np.float64([0, 0, 1e8])
+    x[:, 1] = value
+    x[40_000:, 1] = 1.5 * value
+    y = np.arange(len(x)) % 2
+    arrays = {"x_train": x[:40_000], "y_train": y[:40_000], "x_test": x[40_000:], "y_test": y[40_000:]}
+    data = standardize("toy", "", arrays)
+    small = np.float32(1.5 * value) - np.float32(value)
+    assert (data.means[1], data.deviations[1]) == (np.float32(value), 1)
+    assert not np.asarray(data.x_train)[:, 1].any()
+    np.testing.assert_array_equal(np.asarray(data.x_test)[:, 1], small)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        taken_data(((x[:40_000, :2], y[:40_000]), (x[40_000:, :2], y[40_000:])))
+
+
+def test_ordinary_channels_beside_one_of_a_large_mean_keep_their_bits() -> None:
+    x = np.random.default_rng(3).integers(-1000, 1000, (60, 4, 4, 3)).astype(np.int64) * 10**12
+    x[..., 1] += 10**17
+    x[..., 2] = 7 * 10**17
+    x[..., 0] *= 1000
+    arrays = {"x_train": x[:40], "y_train": np.arange(40) % 2, "x_test": x[40:], "y_test": np.arange(20) % 2}
+    arrays["x_train"][..., 1] = 10**17 + x[:40, ..., 0] // 10**6
+    arrays["x_test"][..., 1] = 10**17 + x[40:, ..., 0] // 10**6
+    data = standardize("toy", "", arrays)
+    alone = standardize("toy", "", {**arrays, "x_train": x[:40, ..., ::2], "x_test": x[40:, ..., ::2]})
+    for split in ("x_train", "x_test"):
+        np.testing.assert_array_equal(getattr(data, split)[:, ::2], getattr(alone, split))
+    assert 0.9 < float(np.asarray(data.x_train)[:, 1].std()) < 1.1
+
+
+@pytest.mark.parametrize("whole", ["x_train", "x_test"])
+def test_floats_beside_whole_numbers_are_no_slip_where_nothing_is_tokens(whole: str) -> None:
+    x = np.random.default_rng(3).integers(0, 5, (40, 4))
+    splits = {"x_train": x[:20] / 1, "x_test": x[20:] / 1}
+    splits[whole] = splits[whole].astype(np.int64)
+
+    def taken(task: Task, scale: float = 1.0) -> list[str]:
+        y = np.arange(20) % 2 if task.has_classes or task.tokens else RNG.normal(size=(20, 1))
+        x_test = splits["x_test"] * np.asarray(scale, splits["x_test"].dtype)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            taken_data(((splits["x_train"], y), (x_test, y)), task)
+        return [re.sub(r"varies \S+", "varies R", str(one.message)) for one in caught]
+
+    assert taken(REGRESSION) == []
+    assert taken(REGRESSION, 100) == [
+        "arrays: x_test varies R times as much as x_train, so it seems to be of another scale; give both splits in one"
+    ]
+    other = "x_test" if whole == "x_train" else "x_train"
+    with pytest.raises(FedscopeError) as caught:
+        taken(TASKS["sequence-classification"])
+    assert str(caught.value) == (
+        f"arrays: {whole} has whole numbers, which are tokens here, but {other} has others; give both as token ids "
+        "(int64), or both as floats"
+    )

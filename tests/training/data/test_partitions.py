@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import fedscope.training.data.split as split_module
 from fedscope.training import draw_cohort, partition
+from fedscope.training.data.partitions.dirichlet import Dirichlet
 from fedscope.training.data.partitions.dirichlet_clients import drawn
+from fedscope.training.data.partitions.domains import Domains
 from fedscope.training.data.split import parse_partition
 from fedscope.training.rng import generator
-from fedscope.training.settings.registry import names
+from fedscope.training.settings.registry import find, names
 
 LABELS = np.random.default_rng(0).integers(0, 10, 400)
 
@@ -226,6 +230,29 @@ def test_a_dirichlet_split_that_moves_many_samples_is_told_once(text: str, sampl
         "alpha, or a partition of your own"
     )
     assert [str(one.message) for one in caught] == ([said] if share else [])
+
+
+class FirstFive(Dirichlet):
+    """As of an installed package."""
+
+    def split(self, *given: Any) -> list[np.ndarray]:
+        return [part[:5] for part in super().split(*given)]
+
+
+class FirstFour(Domains):
+    def split(self, *given: Any) -> list[np.ndarray]:
+        return [part[:4] for part in super().split(*given)]
+
+
+@pytest.mark.parametrize(("text", "sizes"), [("five:0.5", 5), ("domains:5,five:0.5", 5), ("four:5,five:0.5", 4)])
+def test_a_class_that_derives_from_one_that_counts_is_split_by_its_own(
+    text: str, sizes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"five": FirstFive, "four": FirstFour}
+    monkeypatch.setattr(split_module, "find", lambda shelf, name: own.get(name) or find(shelf, name))
+    monkeypatch.setattr(split_module, "installed", lambda _: own)
+    split = partition(text, np.arange(1000) % 10, 10, 10, seed=0, groups={"domain": np.arange(1000) // 500})
+    assert [len(part) for part in split.clients] == 10 * [sizes]
 
 
 def test_dirichlet_ends_where_ten_samples_a_client_are_hopeless() -> None:

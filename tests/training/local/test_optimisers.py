@@ -30,8 +30,10 @@ from fedscope.training.methods.base import ClientMethod, LocalSchedule
 from fedscope.training.methods.clients.fedprox import FedProx
 from fedscope.training.methods.clients.fedswa import FedSWA
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.settings.code_kinds import KINDS
 from fedscope.training.settings.own_code import OwnCode
 from fedscope.training.settings.registry import find, names
+from fedscope.training.user_code.resolve import handed_code
 
 ADAM = OwnCode.of("torch.optim:Adam", torch.optim.Adam)
 #: built-in client methods that take any optimiser: their own terms change the objective or the gradient alone
@@ -468,6 +470,16 @@ def dropped(name: str, own: str, lr: str, more: str = "") -> str:
     )
 
 
+class HandsOn(torch.optim.Adam):
+    def __init__(self, parameters: Any, **keywords: Any) -> None:
+        super().__init__(parameters, **keywords)
+
+
+class Slow(torch.optim.Adam):
+    def __init__(self, parameters: Any, lr: float = 0.01) -> None:
+        super().__init__(parameters, lr=lr)
+
+
 RATIOS = ", but for the ratios of its groups' rates"
 SGDS = (
     "client.lr = 0.05 is the default rate of SGD, and mine:make moves every parameter by about the rate at each step; "
@@ -489,6 +501,11 @@ SGDS += "give --lr 0.001 or so"
         (torch.optim.SGD, 0.05, ""),
         (partial(torch.optim.SGD, momentum=0.9), 0.3, ""),
         (lambda parameters: 3, 0.05, ""),
+        (HandsOn, 0.002, ""),
+        (HandsOn, 0.05, SGDS),
+        (partial(HandsOn, lr=0.002), 0.05, dropped("mine:make", "0.002", "0.05")),
+        (Slow, 0.002, ""),
+        (lambda parameters: Slow(parameters, lr=0.001), 0.002, dropped("mine:make", "0.001", "0.002")),
     ],
 )
 def test_a_rate_of_an_optimisers_own_is_told(small: Any, factory: Any, lr: float, sentence: str) -> None:
@@ -496,6 +513,14 @@ def test_a_rate_of_an_optimisers_own_is_told(small: Any, factory: Any, lr: float
         warnings.simplefilter("always")
         warn_of_rate(SGD(lr=lr, optimiser=OwnCode.of("mine:make", factory)), small.module)
     assert [str(one.message) for one in caught] == [sentence][: bool(sentence)]
+
+
+def test_a_rate_of_what_python_was_handed_is_told(small: Any) -> None:
+    given = partial(torch.optim.Adam, lr=0.001)  # also the class's default
+    code, _ = handed_code(KINDS["optimiser"], given, "optimiser=")
+    with pytest.warns(FedscopeWarning) as caught:
+        warn_of_rate(SGD(lr=0.02, optimiser=code), small.module)
+    assert [str(one.message) for one in caught] == [dropped("torch.optim.adam:Adam(lr=0.001)", "0.001", "0.02")]
 
 
 def test_a_rate_that_a_name_brings_is_told(small: Any) -> None:

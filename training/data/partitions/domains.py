@@ -10,7 +10,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ...settings.settings import setting
-from ..partitioner import Partitioner
+from ..partitioner import Partitioner, counted_split
 from ..split import group_of, parse_partition
 
 
@@ -96,7 +96,7 @@ class Domains(Partitioner):
                     "clients; take fewer clients a domain"
                 )
             within = {kind: of[rows] for kind, of in groups.items()}
-            own, of_them = inside.split_counting(labels[rows], self.each, random, within)
+            own, of_them = counted_split(inside, labels[rows], self.each, random, within)
             parts += [rows[part] for part in own]
             moved += of_them
         return parts, moved
