@@ -230,3 +230,28 @@ def test_statistics_that_are_not_finite_are_refused() -> None:
     with pytest.raises(FedscopeError) as caught:
         fedscope.align(made, data=data())
     assert str(caught.value) == "Sequential 2 holds a NaN or an infinity, so its units cannot be matched; leave it out"
+
+
+class Masked(nn.Module):
+    """A mask and the best loss so far, which are kept with the weights and are infinite on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.up, self.head = nn.Linear(2, 6), nn.Linear(6, 8), nn.Linear(8, 3)
+        self.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1))
+        self.register_buffer("best", torch.tensor(float("inf")))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x.reshape(len(x), 4, 2))
+        seen = (x @ x.transpose(1, 2) + self.mask).softmax(-1) @ x
+        answer: Tensor = self.head(self.up(seen).relu()[:, -1])
+        return answer
+
+
+@pytest.mark.parametrize(("by", "to"), [("weights", "first"), ("weights", "mean"), ("activations", "mean")])
+def test_buffers_without_units_may_be_infinite(by: str, to: str) -> None:
+    one, two = planted(Masked)
+    found = fedscope.align([one, two, copy.deepcopy(one)], by=by, to=to, data=data())
+    own = one.state_dict()
+    for made in list(found.models.values())[1:3]:
+        assert [name for name, values in own.items() if not np.array_equal(made.arrays()[name], values.numpy())] == []
