@@ -16,7 +16,7 @@ from ...checkpoints.models.products import Adapters, odd_one, unclear_factors
 from ...evaluation.device import precision_of
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for, name_of
 from .means import RoundMeans
-from .recorded_adapters import about_products, adapters_of_run, warn_of_products
+from .recorded_adapters import about_products, adapters_of_run, said_again, warn_of_products
 from .result import AdapterMeans
 
 #: of settings that are the cost's alone
@@ -133,8 +133,8 @@ def required_adapters(run: Run) -> Adapters:
     kinds = factors_in(run.layout.names)
     if unclear := unclear_factors(run.layout, settings_of_run(run.info)):
         raise FedscopeError(
-            f"the adapters of {run.path} do not say how their factors multiply: {unclear}; import the adapters again "
-            "with their adapter_config.json, or merge them into their base"
+            f"the adapters of {run.path} do not say how their factors multiply: {unclear}; {said_again(run)}, or "
+            "merge them into their base"
         )
     if kinds:
         raise FedscopeError(

@@ -31,6 +31,13 @@ def adapters_of_run(run: Run) -> Adapters | None:
     return adapters_of(run.layout, settings_of_run(run.info))
 
 
+def said_again(run: Run) -> str:
+    """What makes a run whose adapters say how their factors multiply, in the imperative."""
+    if run.is_foreign:
+        return "import the adapters again with their adapter_config.json"
+    return "train again with a model whose peft_config says the rank that they have"
+
+
 def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
     """Say what is to be known of adapters where products are compared: that their scale α/r was not recorded, or that
     their factors are compared after all, as they are of another kind or do not say how they multiply.
@@ -39,14 +46,14 @@ def warn_of_products(runs: Sequence[Run], *, means: bool = False) -> None:
         means: losses of factors' means are measured beside them.
     """
     without = [run for run in runs if adapters_of_run(run) is None]
-    unclear = {run.path: why for run in without if (why := unclear_factors(run.layout, settings_of_run(run.info)))}
-    for path, why in unclear.items():
+    unclear = [(run, why) for run in without if (why := unclear_factors(run.layout, settings_of_run(run.info)))]
+    for run, why in unclear:
         warn_user(
-            f"{path}: its adapters do not say how their factors multiply: {why}; distances and angles are between "
-            "factors, and not between products B·A; import the adapters again with their adapter_config.json, or merge "
-            "them into their base"
+            f"{run.path}: its adapters do not say how their factors multiply: {why}; distances and angles are between "
+            "factors, and not between products B·A; {said_again(run)}, or merge them into their base"
         )
-    warn_of_adapters([run for run in without if run.path not in unclear])
+    named = {run.path for run, _ in unclear}
+    warn_of_adapters([run for run in without if run.path not in named])
     if means:
         warn_of_adapters([run for run in runs if adapters_of_run(run) is not None], "means")
     for run in runs:

@@ -48,6 +48,7 @@ class Reaggregated:
         versions: each client's model, where clients keep layers of their own; made when it is called.
         client_ids: of the round.
         weighing: the names of servers that average by weights of their own, BatchNorm's statistics, too.
+        chooser: the name of the server that has chosen the members; "" where none has.
     """
 
     server: str
@@ -61,6 +62,7 @@ class Reaggregated:
     client_ids: tuple[int, ...] = ()
     outside: tuple[int, ...] = ()
     weighing: tuple[str, ...] = ()
+    chooser: str = ""
 
 
 @dataclass(frozen=True)
@@ -172,8 +174,9 @@ def reaggregate(
         whole = _Entered(config.server, cohort.p if served.p is None else served.p)
         outside = _outside(diverged, round_, [whole], clients, weights)
         weighing = () if served.p is None else (method_name(config.server),)
+        name, chooser = table.pop("method"), method_name(config.server) if chosen else ""
         one = Reaggregated(
-            table.pop("method"), table, kind, weights, diverged, members, outside=outside, weighing=weighing
+            name, table, kind, weights, diverged, members, outside=outside, weighing=weighing, chooser=chooser
         )
         made.append(one)
     return made
@@ -266,7 +269,12 @@ def _by_layer(
         _Entered(None if part.personal else part.config.server, cohort.p if p is None else p, part.names)
         for part, cohort, p in zip(parts, cohorts, own_p, strict=True)
     ]
-    weighing = [method_name(part.config.server) for part, p in zip(parts, own_p, strict=True) if p is not None]
+    # parameters go as the server makes them, whole numbers as one client has them
+    averaged = {entry.name for entry in clients.layout.buffers if clients.buffers[entry.name].dtype.kind == "f"}
+    own = [(part, p) for part, p in zip(parts, own_p, strict=True) if p is not None]
+    weighing = [method_name(part.config.server) for part, _ in own if part.names & averaged]
+    # one that chooses among clients looks at whole models, and so has all layers
+    chosen = next((one for one in own if one[0].config.server.validates_on is not None), None)
     kinds = {part.pattern: kind for part, (_, kind) in zip(parts, states, strict=True)}
     table = config.tables()["server"]
     return Reaggregated(
@@ -275,6 +283,7 @@ def _by_layer(
         kinds.get("", "none"),
         weights,
         diverged,
+        members=None if chosen is None else tuple(map(int, round_.client_ids[np.flatnonzero(chosen[1])])),
         by_layer={
             method_name(part.config.server): kinds[part.pattern] for part in parts if part.pattern and not part.personal
         },
@@ -282,4 +291,5 @@ def _by_layer(
         client_ids=tuple(map(int, round_.client_ids)),
         outside=_outside(diverged, round_, entered, clients, weights),
         weighing=tuple(dict.fromkeys(weighing)),
+        chooser="" if chosen is None else method_name(chosen[0].config.server),
     )

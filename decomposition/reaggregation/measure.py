@@ -141,7 +141,7 @@ class _Entry:
 def _choices(made: Sequence[Reaggregated]) -> dict[str, Any]:
     """Return the clients that servers have chosen, those with weights of their own, and what those of layers began
     with."""
-    chosen = {one.server: list(one.members) for one in made if one.members is not None}
+    chosen = {one.chooser: list(one.members) for one in made if one.members is not None}
     states = {server: kind for one in made for server, kind in one.by_layer.items()}
     weighing = list(dict.fromkeys(server for one in made for server in one.weighing))
     said = {"members": chosen, "own_weights": weighing, "layer_states": states}

@@ -324,7 +324,9 @@ class Reaggregation(TableResult):
 
     def _chosen_on(self, server: str) -> tuple[str, str]:
         """Find the split on which a server has chosen, and how many samples of it where not all."""
-        table = dict(zip(self.attrs["servers"], self.attrs["settings"], strict=True))[server]
+        tables = dict(zip(self.attrs["servers"], self.attrs["settings"], strict=True))
+        of_layers = zip(self.attrs.get("layers", ()), self.attrs.get("layer_settings", ()), strict=True)
+        table = {**tables, **{name: own for (_, name), own in of_layers}}[server]
         count = table.get("samples")
         return str(table["split"]), f"{count:,} samples of the " if count else ""
 

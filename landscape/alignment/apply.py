@@ -64,6 +64,10 @@ class Mover:
             for place in group.places:
                 self.places.setdefault(place.tensor, []).append((g, None, place.dim, place.index, place.rows))
 
+    def moves(self, name: str) -> bool:
+        """Tell whether a tensor holds units that may be permuted."""
+        return self.specification.aliases.get(name, name) in self.places
+
     def tensor(
         self,
         name: str,

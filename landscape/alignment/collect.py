@@ -90,7 +90,7 @@ def _seen(atoms: Atoms, taps: Sequence[tuple[int, Value, tuple[int, ...]]]) -> l
     return found
 
 
-def _others(atoms: Atoms, value: Value, dim: int, units: Collection[int]) -> tuple[tuple[int, int], ...] | None:
+def _others(atoms: Atoms, value: Value, dim: int, units: Collection[int]) -> tuple[tuple[int, int, bool], ...] | None:
     """Return the other dimensions that hold units, as :class:`~.groups.Tap` has them; None where samples lie between
     these."""
     found = []
@@ -98,10 +98,12 @@ def _others(atoms: Atoms, value: Value, dim: int, units: Collection[int]) -> tup
         holds = [_holds(atoms, factor, units) for factor in axis]
         if at == dim or not any(holds):
             continue
-        if holds[0] and not all(holds):
+        outside = holds[0] and not all(holds)  # as attention without batch_first has its tokens
+        first = holds.index(False) if outside else 0
+        if outside and any(holds[first:]):
             return None
-        block = prod(factor.size for factor in (axis if holds[0] else axis[1:]))
-        found.append((at, block))
+        some = axis[:first] if outside else axis if holds[0] else axis[1:]
+        found.append((at, prod(factor.size for factor in some), outside))
     return tuple(found)
 
 

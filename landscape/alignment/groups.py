@@ -97,8 +97,8 @@ class Tap:
         dim: the dimension of the units, from the last one, -1, on; length: how many entries it has.
         index: of each unit its entries there, [size, m].
         group: the number of the group; inner: that of the units inside, with their block; None for the group itself.
-        others: the other dimensions that hold units, which another network has in another order, each with how many
-            entries that follow each other are all of these.
+        others: the other dimensions that hold units, which another network has in another order, each with how many of
+            these there are, and whether they lie outside of the samples in it: sample by sample in turn for each unit.
     """
 
     call: int
@@ -107,4 +107,4 @@ class Tap:
     index: np.ndarray
     group: int
     inner: tuple[int, int] | None = None
-    others: tuple[tuple[int, int], ...] = ()
+    others: tuple[tuple[int, int, bool], ...] = ()

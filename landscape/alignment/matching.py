@@ -3,7 +3,8 @@
 Weights: Ainsworth, Hayase and Srinivasa, "Git Re-Basin" (arXiv 2209.04836), algorithm 1: the units of one group after
 the other are assigned such that the inner product of both networks' tensors is largest, the other groups as they are
 at that time. Units inside of blocks (heads) are assigned for every pair of blocks, then the blocks by what that gives.
-Activations: units are assigned by the correlation of what they answer on the same samples.
+Activations: units are assigned by the correlation of what they answer on the same samples, and those that nothing shows
+by their weights.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.warn_user import warn_user
 from .apply import Mover, Permutation, identity
 from .groups import Group, Place, Specification, Tap
-from .same_answers import OTHERWISE, unmet_words
+from .same_answers import FEW_NAMES, OTHERWISE, unmet_words
 from .tracing import TAPPED, computed_plainly, operation_of
 
 #: passes over all groups at most; matching mostly ends after five
@@ -58,18 +61,19 @@ def match_weights(
     model: Arrays,
     *,
     starts: Sequence[str] = ("order", "identity"),
+    given: Mapping[int, Permutation] | None = None,
 ) -> tuple[Permutation, ...]:
     """Match a network's units to those of a reference by their weights.
 
     From each start, groups are matched in turn until none changes; the largest inner product counts. ``order`` begins
     by matching each group from the input on, by the tensors whose other units are matched already, which finds the
     units of a copy; ``identity`` begins with all units where they are.
+
+    Args:
+        given: groups that are matched already, by their numbers, and stay so.
     """
-    matching = _Weights(specification, reference, model)
-    ends = []
-    for start in starts:
-        begun = matching.in_order() if start == "order" else [identity(group) for group in specification.groups]
-        ends.append(matching.improve(begun))
+    matching = _Weights(specification, reference, model, given or {})
+    ends = [matching.improve(matching.in_order() if start == "order" else matching.begun()) for start in starts]
     values = [matching.value(end) for end in ends]
     best = max(range(len(ends)), key=lambda i: values[i] - GAIN * abs(values[-1]) * (i < len(ends) - 1))
     return tuple(ends[best])
@@ -78,8 +82,11 @@ def match_weights(
 class _Weights:
     """The inner product of two networks, one of them permuted."""
 
-    def __init__(self, specification: Specification, reference: Arrays, model: Arrays) -> None:
-        self.groups = specification.groups
+    def __init__(
+        self, specification: Specification, reference: Arrays, model: Arrays, given: Mapping[int, Permutation]
+    ) -> None:
+        self.groups, self.given = specification.groups, given
+        self.left = [g for g in range(len(self.groups)) if g not in given]
         self.mover = Mover(specification)
         names = [
             name
@@ -132,11 +139,13 @@ class _Weights:
             inner.append(table)
         return outer, inner
 
+    def begun(self) -> list[Permutation]:
+        """All units where they are, but for those that are matched already."""
+        return [self.given.get(g) or identity(group) for g, group in enumerate(self.groups)]
+
     def in_order(self) -> list[Permutation]:
         """Match each group by the tensors that hold no units but its own and those matched before."""
-        permutations = [identity(group) for group in self.groups]
-        known: set[int] = set()
-        left = list(range(len(self.groups)))
+        permutations, known, left = self.begun(), set(self.given), list(self.left)
         while left:
             # the first whose tensors say something; else the first
             similar = {g: self.similar(g, permutations, known) for g in left[:1]}
@@ -157,7 +166,7 @@ class _Weights:
         value = self.value(best)
         for _ in range(PASSES):
             before = value
-            for g in range(len(self.groups)):
+            for g in self.left:
                 found = assign(self.similar(g, best))
                 if same(found, best[g]):
                     continue
@@ -215,14 +224,16 @@ def match_activations(
 ) -> tuple[Permutation, ...]:
     """Match a network's units to those of a reference by the correlations of what they answer.
 
+    Those that no product or norm shows (a table's, the inner ones of a product of two weights) are matched by their
+    weights then, beside the others, with a warning.
+
     Args:
         reference, model: the networks, on the device of the samples.
         batches: of inputs, of the same kind as the networks were traced with.
         option: what asks for this, in sentences.
 
     Raises:
-        FedscopeError: a network that does not compute the same operations on all samples; units that no operation
-            shows, with the layer; answers that are not finite.
+        FedscopeError: a network that does not compute the same operations on all samples; answers that are not finite.
     """
     sums = _Correlations(specification, option)
     for x in batches:
@@ -241,8 +252,26 @@ def match_activations(
             found.append(answers)
         for call, first in found[0].items():
             sums.add(call, first, found[1][call])
-    sums.refuse_unseen()
-    return tuple(assign(sums.similar(g, group)) for g, group in enumerate(specification.groups))
+    unseen = sums.unseen()
+    groups = list(enumerate(specification.groups))
+    seen = {g: assign(sums.similar(g, group)) for g, group in groups if g not in unseen}
+    if not unseen:
+        return tuple(seen.values())
+    named = [group.name for g, group in groups if g in unseen]
+    many = f" ({len(named):,} in all)" if len(named) > FEW_NAMES else ""
+    warn_user(
+        f"the units of {list_few(named, most=FEW_NAMES)}{many} are matched by their weights, for no product or norm "
+        "shows what they answer"
+    )
+    arrays = (_placed(specification, module) for module in (reference, model))
+    return match_weights(specification, *arrays, given=seen)
+
+
+def _placed(specification: Specification, module: nn.Module) -> dict[str, np.ndarray]:
+    """Return the tensors of a module in which units lie; floats that numpy does not have in float32."""
+    state = module.state_dict()
+    held = {name: state[name].detach().cpu() for name in Mover(specification).places}
+    return {name: (one.float() if one.dtype == torch.bfloat16 else one).numpy() for name, one in held.items()}
 
 
 class _Correlations:
@@ -275,21 +304,12 @@ class _Correlations:
             held = self.sums.get((call, tap.dim))
             self.sums[call, tap.dim] = numbers if held is None else [a + b for a, b in zip(held, numbers, strict=True)]
 
-    def refuse_unseen(self) -> None:
-        """Refuse units that no operation has shown, which would stay where they are.
-
-        Raises:
-            FedscopeError: names their layer.
-        """
+    def unseen(self) -> set[int]:
+        """Return the numbers of the groups that no operation has shown, or not all of their units."""
         shown = [tap for taps in self.calls.values() for tap in taps if (tap.call, tap.dim) in self.sums]
         tables = {(tap.group, None if tap.inner is None else tap.inner[0]) for tap in shown}
-        for g, group in enumerate(self.groups):
-            wanted: Sequence[int | None] = range(len(group.inner)) or [None]
-            if any((g, table) not in tables for table in wanted):
-                raise FedscopeError(
-                    f"no product or norm shows what the units of {group.name} answer, so they cannot be matched by "
-                    f"activations; give {self.option} weights"
-                )
+        wanted: list[Sequence[int | None]] = [range(len(group.inner)) or [None] for group in self.groups]
+        return {g for g, own in enumerate(wanted) if any((g, table) not in tables for table in own)}
 
     def correlation(self, call: int, dim: int) -> np.ndarray:
         """Return the correlations of all entries, [n, n]; 0 where one does not vary."""
@@ -327,8 +347,9 @@ class _Correlations:
 def _entries(values: Tensor, tap: Tap) -> Tensor:
     """Return what each entry of a tap's dimension is for all samples, [n, m]: the mean over other units, as another
     network has these in another order."""
-    for dim, block in tap.others:
-        values = torch.unflatten(values, dim, (-1, block)).mean(dim)
+    for dim, block, outside in tap.others:
+        apart = torch.unflatten(values, dim, (block, -1) if outside else (-1, block))
+        values = apart.mean(dim - 1 if outside else dim)
     return values.movedim(tap.dim, 0).reshape(values.shape[tap.dim], -1)
 
 

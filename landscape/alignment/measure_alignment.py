@@ -89,8 +89,11 @@ class Aligner:
     def _matched(
         self, models: Sequence[Weights], labels: Sequence[str], by: str, to: str
     ) -> tuple[list[dict[str, np.ndarray]], list[tuple[Permutation, ...]]]:
+        mover = Mover(self.specification)
         for label, weights in zip(labels, models, strict=True):
-            if not all(np.isfinite(one).all() for one in (weights.parameters, *weights.buffers.values())):
+            # a buffer whose entries stay may hold an infinity on purpose: a mask, the best loss so far
+            moving = (values for name, values in weights.buffers.items() if mover.moves(name))
+            if not all(np.isfinite(one).all() for one in (weights.parameters, *moving)):
                 raise FedscopeError(f"{label} holds a NaN or an infinity, so its units cannot be matched; leave it out")
         arrays = [weights.arrays() for weights in models]
         aligned, moves = align_arrays(

@@ -44,7 +44,7 @@ def align_arrays(
     aligned = [dict(networks[0])]
     moves = [tuple(identity(group) for group in specification.groups)]
     for own in networks[1:]:
-        reference = aligned[0] if to == "first" else _finite_mean(aligned)
+        reference = aligned[0] if to == "first" else _finite_mean(aligned, mover)
         if by == "weights":
             found = match_weights(specification, reference, own)
         else:
@@ -56,15 +56,16 @@ def align_arrays(
     return aligned, moves
 
 
-def _finite_mean(networks: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _finite_mean(networks: Sequence[Mapping[str, np.ndarray]], mover: Mover) -> dict[str, np.ndarray]:
     """As :func:`mean_of`.
 
     Raises:
-        FedscopeError: a sum of finite numbers that is none.
+        FedscopeError: a sum of finite numbers that is none, in a tensor that holds units.
     """
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         made = mean_of(networks)
-    if name := next((name for name, values in made.items() if not np.isfinite(values).all()), None):
+    wrong = (name for name, values in made.items() if mover.moves(name) and not np.isfinite(values).all())
+    if name := next(wrong, None):
         raise FedscopeError(
             f"the mean of {len(networks)} models is not finite in {name}, so no units can be matched to it; give --to "
             "first"

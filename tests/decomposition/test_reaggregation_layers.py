@@ -20,6 +20,7 @@ from fedscope.checkpoints import (
     recorded_matrix,
     write_round,
 )
+from fedscope.checkpoints.io.errors import list_few
 from fedscope.checkpoints.rounds.round import Round
 from fedscope.decomposition.reaggregation import aggregate
 from fedscope.decomposition.reaggregation.aggregate import Reaggregated, reaggregate
@@ -252,7 +253,17 @@ def test_statistics_alone_are_averaged_as_their_server_averages_parameters() -> 
 
 
 def test_a_server_of_all_layers_looks_at_whole_models(run: Run) -> None:
-    assert same(made(run, "fma", "*=greedy").weights, made(run, "greedy").weights)
+    cut, whole = made(run, "fma", "*=greedy"), made(run, "greedy")
+    assert same(cut.weights, whole.weights)
+    assert cut.members == whole.members
+    assert cut.chooser == whole.chooser == "greedy"
+    assert made(run, "fma", "*=checkpoints").weighing == ()  # as there are no statistics
+    found = question(f"{run.path}@3", layers={"*": "greedy"}, settings={"server.split": "test"})
+    ids = found.attrs["members"]["greedy"]
+    assert found.notes()[:2] == [
+        f"greedy is the mean of client{'s' if len(ids) > 1 else ''} {list_few(ids)}, chosen on test data",
+        "greedy was chosen on the test data that it is measured on, where it looks better than it is",
+    ]
 
 
 def test_a_round_is_read_once_and_every_model_measured_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

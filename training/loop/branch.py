@@ -14,7 +14,6 @@ from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
-from ..inputs.adapter_settings import adapters_of_module
 from ..local.engine import Engine
 from ..local.engine_choice import with_engine
 from ..local.local_training import LocalUpdate, refuse_single_samples
@@ -115,7 +114,8 @@ def branch_with(
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)
     work = Engine(module, compute, options.profile, config.run.engine)
-    federation = Federation.assemble(config, data, split, work)
+    federation = Federation.assemble(config, data, split, work, info=run.info)
+    config.server.refuse_adapters(federation.facts.layout, federation.adapters)
     refuse_gaps(run, round)
     refuse_damaged(run, range(1, round + 1))
     # All that the branch will read of its history is there, or it is refused before anything is made.
@@ -132,7 +132,6 @@ def branch_with(
         **{key: value for key, value in run.info.items() if key not in ("format", "version", "code")},
         **made_with(config, compute),
         **({"code": code} if code else {}),
-        **adapters_of_module(module, federation.facts.layout.names),
         "branch": {
             "run": str(real_path(run.path)),
             "round": round,

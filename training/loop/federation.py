@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol
@@ -21,7 +21,6 @@ from ...evaluation.unlike_buffers import warn_of_averaged
 from ..build import ModelInfo, model_info
 from ..config.config import Config
 from ..data.dataset import Dataset
-from ..inputs.adapter_settings import adapters_of_module
 from ..local.cohort_storage import MEMORY, CohortStorage
 from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
@@ -81,7 +80,7 @@ class Federation:
     """A federation ready for rounds. :meth:`run_round` depends on its arguments, memory and configuration alone.
 
     ``x`` and ``y`` are the training split on the engine's device, held once for all clients and workers; ``storage`` is
-    where a round's clients lie until it is recorded.
+    where a round's clients lie until it is recorded; ``adapters`` is what ``run.json`` says of adapters.
     """
 
     config: Config
@@ -93,6 +92,7 @@ class Federation:
     y: torch.Tensor
     validator: Validator | None = None
     storage: CohortStorage = MEMORY
+    adapters: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def assemble(
@@ -104,12 +104,15 @@ class Federation:
         *,
         measured: bool = True,
         resumed: bool = False,
+        info: Mapping[str, Any] | None = None,
     ) -> Federation:
         """Put a federation together, its data moved to the engine's device once; replays are not ``measured``.
 
         Args:
             resumed: whether the settings are those of a run that goes on, which can be chosen no more: what is to be
                 said of them was said when it was begun.
+            info: what ``run.json`` says. Servers are told of adapters what it says, and so is who aggregates a round
+                again: nothing in a run of an earlier version, whatever the module says.
 
         Raises:
             FedscopeError: a method that needs to know the model's head, and a model in which none is known; an
@@ -146,7 +149,7 @@ class Federation:
             validator = validator_of(config.server, data, engine.module, partition, config.run.seed, engine.compute)
             if validator is not None:
                 warn_of_test_data(config.server)
-        return cls(config, partition, engine, facts, meter, x, y, validator)
+        return cls(config, partition, engine, facts, meter, x, y, validator, adapters=settings_of_run(info or {}))
 
     def pace(self, round: int) -> LocalSchedule:
         """eta_t and epochs of round t: the client's schedule, then the average's exploration."""
@@ -294,7 +297,7 @@ class Federation:
             reach=trained.reach,
             label_counts=self.partition.label_counts[ids],
             validator=self.validator,
-            adapters=settings_of_run(adapters_of_module(self.engine.module, self.facts.layout.names)),
+            adapters=self.adapters,
         )
 
     def _measure(

@@ -18,6 +18,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
 from ...evaluation.standard_tasks import is_own
@@ -167,6 +168,8 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     refuse_hooks(module, config.model.name, cluster=compute.cluster is not None)
     refuse_other_head(config, module, facts, data.samples("train"))
     first = first_model(config, module, facts)
+    adapters = adapters_of_module(module, facts.layout.names)
+    config.server.refuse_adapters(facts.layout, settings_of_run(adapters))
     needed = disk_needed(config, facts)  # asks the methods, who may refuse the model
     if not options.force:
         refuse_small_disk(needed + disk_aside(config, facts), out)
@@ -189,7 +192,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         "classes": data.classes,
         "data": data.describe(),
         **({} if first.source is None else {"weights": first.source}),
-        **adapters_of_module(module, facts.layout.names),
+        **adapters,
         **({"own_draws": True} if own_draws else {}),
         **outputs,
     }
@@ -198,7 +201,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     with RunWriter.create(out, info, config.tables(), split, force=options.force, keep=keep) as writer:
         options.watcher.begin(config.run.rounds, needed)
         work = Engine(module, compute, options.profile, config.run.engine)
-        federation = Federation.assemble(config, data, split, work)
+        federation = Federation.assemble(config, data, split, work, info=info)
         run_rounds(federation, Position(0, first.weights), writer, options)
     return Run.open(out)
 
@@ -349,7 +352,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     with RunWriter.open(run.path, NO_OTHER_OUT) as writer:
         code, run = run.code, Run.open(path)  # what was there before the lock was ours may have grown
         run.code = writer.run.code = code
-        federation = Federation.assemble(config, data, split, work, resumed=True)
+        federation = Federation.assemble(config, data, split, work, resumed=True, info=run.info)
         if run.rounds:
             with said_how_to_repeat(run, config):
                 position = position_after(run, run.rounds[-1], config, federation.facts)

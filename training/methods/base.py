@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from ...checkpoints import Weights
+from ...checkpoints import Layout, Weights
 from ..opened import holds_arrays
 from ..returned_arrays import is_somebodys
 from ..settings.settings import Settings, setting
@@ -287,7 +287,16 @@ class Served:
 
 
 #: functions of servers that a step does not call
-_NO_PART_OF_STEP = ("resolve", "doubts", "validates_on", "needs_all", "init", "weights", "look_ahead")
+_NO_PART_OF_STEP = (
+    "resolve",
+    "doubts",
+    "refuse_adapters",
+    "validates_on",
+    "needs_all",
+    "init",
+    "weights",
+    "look_ahead",
+)
 
 
 @dataclass(frozen=True)
@@ -338,6 +347,16 @@ class ServerMethod(Settings):
     def doubts(self, config: Config) -> Iterator[str]:
         """Yield what is said where a run of ``config`` is trained and measured, a sentence each."""
         yield from ()
+
+    def refuse_adapters(self, layout: Layout, adapters: Mapping[str, Any]) -> None:
+        """Refuse a model before it is trained whose adapters its step could not aggregate.
+
+        Args:
+            adapters: as of :class:`Cohort`.
+
+        Raises:
+            FedscopeError: such a model.
+        """
 
     @property
     def validates_on(self) -> tuple[str, int | None] | None:

@@ -1,4 +1,4 @@
-"""Units matched by what they answer: found whatever product a layer is computed by, and else refused."""
+"""Units matched by what they answer: found whatever product a layer is computed by, and else by their weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import fedscope
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.landscape.alignment.apply import Mover, random_permutation
 from fedscope.landscape.alignment.tracing import specification_of
 
@@ -173,16 +173,64 @@ class Scaled(nn.Module):
         return answer
 
 
-def test_units_that_no_operation_shows_are_refused() -> None:
-    one, two = planted(Scaled)
-    with pytest.raises(FedscopeError) as caught:
-        fedscope.align([one, two], by="activations", data=data())
-    assert str(caught.value) == (
-        "no product or norm shows what the units of weight answer, so they cannot be matched by activations; "
-        "give by='weights'"
-    )
-    found = fedscope.align([one, two], data=data())
-    assert np.array_equal(list(found.models.values())[1].arrays()["weight"], one.state_dict()["weight"].numpy())
+class Ranked(nn.Module):
+    """Weights with a product of two beside them, whose inner units nothing shows, and a step from a state of zeros,
+    whose units affect nothing by the layer that takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.a, self.b = (nn.Parameter(torch.randn(*size)) for size in ((12, 8), (3, 8), (12, 3)))
+        self.cell, self.head = nn.LSTMCell(12, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = nn.functional.linear(x, self.weight + self.b @ self.a).relu()
+        answer: Tensor = self.head(self.cell(made)[0])
+        return answer
+
+
+UNSEEN: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "scaled": (Scaled, "weight"),
+    "ranked": (Ranked, "b, cell.weight_hh"),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_units_that_no_operation_shows_are_matched_by_weights(name: str) -> None:
+    make, layers = UNSEEN[name]
+    one, two = planted(make)
+    with pytest.warns(FedscopeWarning) as told:
+        found = fedscope.align([one, two], by="activations", data=data())
+    assert [str(warning.message) for warning in told] == [
+        f"the units of {layers} are matched by their weights, for no product or norm shows what they answer"
+    ]
+    back, own = list(found.models.values())[1].arrays(), one.state_dict()
+    assert [key for key in own if not np.array_equal(back[key], own[key].numpy())] == []
+
+
+class Latents(nn.Module):
+    """Attention of learnt tokens without places, which are units outside of the samples where these come second."""
+
+    def __init__(self, beside: bool) -> None:
+        super().__init__()
+        self.embed, self.tokens = nn.Linear(2, 8), nn.Parameter(torch.randn(5, 8))
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head, self.beside = nn.Linear(8, 3), beside
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen, asking = self.embed(x.reshape(len(x), 4, 2)), self.tokens.expand(len(x), 5, 8)
+        if self.beside:
+            asking = seen = torch.cat([asking, seen], 1)
+        answer: Tensor = self.head(self.attention(asking, seen, seen, need_weights=False)[0].mean(1))
+        return answer
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.filterwarnings("ignore::fedscope.checkpoints.FedscopeWarning")
+def test_learnt_tokens_are_aligned(beside: bool) -> None:
+    one, two = planted(lambda: Latents(beside))
+    found = fedscope.align([one, two], by="activations", data=data())
+    back, own = list(found.models.values())[1].arrays(), one.state_dict()
+    assert [key for key in own if not np.array_equal(back[key], own[key].numpy())] == []
 
 
 def huge(size: float) -> list[nn.Module]:
@@ -230,3 +278,28 @@ def test_statistics_that_are_not_finite_are_refused() -> None:
     with pytest.raises(FedscopeError) as caught:
         fedscope.align(made, data=data())
     assert str(caught.value) == "Sequential 2 holds a NaN or an infinity, so its units cannot be matched; leave it out"
+
+
+class Masked(nn.Module):
+    """A mask and the best loss so far, which are kept with the weights and are infinite on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.up, self.head = nn.Linear(2, 6), nn.Linear(6, 8), nn.Linear(8, 3)
+        self.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1))
+        self.register_buffer("best", torch.tensor(float("inf")))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x.reshape(len(x), 4, 2))
+        seen = (x @ x.transpose(1, 2) + self.mask).softmax(-1) @ x
+        answer: Tensor = self.head(self.up(seen).relu()[:, -1])
+        return answer
+
+
+@pytest.mark.parametrize(("by", "to"), [("weights", "first"), ("weights", "mean"), ("activations", "mean")])
+def test_buffers_without_units_may_be_infinite(by: str, to: str) -> None:
+    one, two = planted(Masked)
+    found = fedscope.align([one, two, copy.deepcopy(one)], by=by, to=to, data=data())
+    own = one.state_dict()
+    for made in list(found.models.values())[1:3]:
+        assert [name for name, values in own.items() if not np.array_equal(made.arrays()[name], values.numpy())] == []

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from ....checkpoints import FedscopeError, Weights, weighted_mean
+from ....checkpoints import FedscopeError, Layout, Weights, weighted_mean
 from ....checkpoints.models.adapters import factors_in
 from ....checkpoints.models.low_rank import best_of_rank, stacked
 from ....checkpoints.models.products import adapters_of, unclear_factors
@@ -40,25 +40,31 @@ class LoRA(ServerMethod):
         "products", "average the products and keep the rank, or average B alone with the start's A"
     )
 
-    def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        """See the class.
+    def refuse_adapters(self, layout: Layout, adapters: Mapping[str, Any]) -> None:
+        """As :meth:`ServerMethod.refuse_adapters`.
 
         Raises:
             FedscopeError: factors that are no pairs (DoRA, LoHa, LoKr, VeRA), or that do not say how they multiply.
         """
+        if adapters_of(layout, adapters) is not None:
+            return
+        if unclear := unclear_factors(layout, adapters):
+            raise FedscopeError(
+                f"the server lora averages products of factors A and B, and {unclear}; use --server fma, or merge "
+                "the adapters into their base"
+            )
+        if kinds := factors_in(layout.names):
+            raise FedscopeError(
+                f"the server lora averages pairs of factors A and B, and the model has {', '.join(kinds)}, which "
+                "are no such pairs; use --server fma, or merge the adapters into their base"
+            )
+
+    def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
+        """See the class. Raises as :meth:`refuse_adapters`."""
         parameters = weighted_mean(clients, cohort.p).parameters
         adapters = adapters_of(start.layout, cohort.adapters)
         if adapters is None:
-            if unclear := unclear_factors(start.layout, cohort.adapters):
-                raise FedscopeError(
-                    f"the server lora averages products of factors A and B, and {unclear}; use --server fma, or merge "
-                    "the adapters into their base"
-                )
-            if kinds := factors_in(start.layout.names):
-                raise FedscopeError(
-                    f"the server lora averages pairs of factors A and B, and the model has {', '.join(kinds)}, which "
-                    "are no such pairs; use --server fma, or merge the adapters into their base"
-                )
+            self.refuse_adapters(start.layout, cohort.adapters)
             return Served(parameters)
         for product in adapters.products:
             if self.mean == "frozen_a":
