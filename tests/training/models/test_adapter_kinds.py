@@ -341,8 +341,8 @@ def test_where_transformers_does_not_read_a_folder_it_is_said_what_is_missing(mo
     with pytest.raises(FedscopeError) as refusal:
         fedscope.line(["net", "net"], model=Network(None, "lm_head", TOKENS), task="sequences", **data)
     assert str(refusal.value) == (
-        "net: these tensors are not the expected model's: embed.weight is missing; give the whole model.state_dict(), "
-        "or the architecture that these are of (--model)"
+        "net: these tensors are not the expected model's: embed.weight missing; give the whole model.state_dict(), "
+        "or the architecture that these are of (model=)"
     )
 
 
@@ -366,3 +366,34 @@ def test_adapters_are_written_as_peft_reads_them() -> None:
     made = fedscope.reaggregate("run@1", ["fma"], model="hf:a", data=BATCH)
     made.save("made")
     assert load_file("made.safetensors").keys() == own.keys()
+
+
+def test_a_whole_model_whose_layers_are_all_adapted_is_written_by_its_own_names() -> None:
+    module = Around("base_model", Around("model", Around("q", Low(nn.Linear(WIDTH, WIDTH)))))
+    data = (np.eye(WIDTH, dtype=np.float32), np.arange(WIDTH))
+    with fedscope.Recorder("run", model=module, data=data) as recorder:
+        recorder.round(start=module, clients=[module, module], global_=module)
+    assert command(["export", "run@1/global", "whole.pt"]) == 0
+    written = torch.load("whole.pt")
+    assert written.keys() == module.state_dict().keys()
+    module.load_state_dict(written)
+
+
+def test_adapters_with_biases_of_the_base_are_written_as_peft_reads_them() -> None:
+    names = {
+        "q.lora_A.default.weight": (1, WIDTH),
+        "q.lora_B.default.weight": (WIDTH, 1),
+        "q.base_layer.bias": (WIDTH,),
+        "norm.bias": (WIDTH,),
+    }
+    files = ["a.safetensors", "b.safetensors"]
+    for file in files:
+        save_file({f"base_model.model.{name}": torch.rand(shape) for name, shape in names.items()}, file)
+    fedscope.import_models(files, "run")
+    assert command(["export", "run@1/client-0", "b.pt"]) == 0
+    assert {*torch.load("b.pt")} == {
+        "base_model.model.q.lora_A.weight",
+        "base_model.model.q.lora_B.weight",
+        "base_model.model.q.base_layer.bias",
+        "base_model.model.norm.bias",
+    }
