@@ -10,17 +10,27 @@ import numpy as np
 
 #: what an .npz, a run, or a loader of the user's own may hold
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+#: what they call the tokens that are padding, where a mask has said it
+PADDING = "padding"
 #: samples, and values in all, that are worked on at once
 BLOCK, VALUES = 4096, 1 << 24
 
 
 def digest(arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
-    """Return the sha256 of arrays as they were stored: types, shapes and values."""
+    """Return the sha256 of arrays as they were stored: types, shapes and values; and of what a mask has said is padding
+    where networks leave it out, which are those for classes.
+
+    >>> one = {"x_test": np.array([[5, 0]]), "y_test": np.array([1])}
+    >>> digest(one, ["x_test", "y_test"]) == digest({**one, "padding": np.array([], int)}, ["x_test", "y_test"])
+    False
+    """
     said = hashlib.sha256()
     for name in names:
         said.update(str((arrays[name].dtype, arrays[name].shape)).encode())
         for rows in blocks(arrays[name]):
             said.update(np.ascontiguousarray(rows).tobytes())
+    if PADDING in arrays and all(arrays[name].ndim == 1 for name in names if name.startswith("y_")):
+        said.update(f"{PADDING} {sorted(arrays[PADDING].ravel().tolist())}".encode())
     return said.hexdigest()
 
 

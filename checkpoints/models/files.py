@@ -21,6 +21,7 @@ from .distributed import METADATA, DistributedFolder
 from .expected import ExpectedModel, is_statistic
 from .factor_names import alphas_in, other_ranks
 from .folders import INDEX, PART, has_ending, model_in, model_names, parts_of
+from .match_names import match_names
 from .peft_names import names_to_write
 from .safetensors_files import open_safetensors
 from .state_dicts import as_arrays, find_state_dict, fit, fits_names, hint, what_to_save
@@ -156,15 +157,30 @@ def _converted(
     folder = file if file.is_dir() else file.parent
     if expected is None or expected.converted is None or not (folder / "config.json").is_file():
         return None
-    if fits_names(tensors, expected):
-        return None
-    if file != folder and model_in(folder, SUFFIXES) != place:  # another file of it
-        return None
-    made = expected.converted(folder)
-    if made is None or not fits_names(made, expected):
+    try:
+        if _has_names(place, tensors, expected):
+            return None
+        if file != folder and model_in(folder, SUFFIXES) != place:  # another file of it
+            return None
+        made = expected.converted(folder)
+        if made is None or not _has_names(folder, made, expected):
+            return None
+    except FedscopeError:  # nobody reads it otherwise, and by name it is said what does not fit
         return None
     other = next((name for name in made if name not in tensors), next(iter(made)))
     return made, [f"it is read as transformers reads it, which calls its tensors otherwise than the file ({other})"]
+
+
+def _has_names(place: Path, tensors: Mapping[str, Any], expected: ExpectedModel) -> bool:
+    """Check whether tensors have the expected names, by all the rules that they are read by.
+
+    Raises:
+        FedscopeError: tensors that are not read by any name.
+    """
+    if fits_names(tensors, expected):
+        return True
+    arrays, stored = as_arrays(place, tensors)
+    return match_names(place, arrays, stored, expected).whole
 
 
 def file_and_key(address: str) -> tuple[str, str]:

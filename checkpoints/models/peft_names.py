@@ -23,6 +23,10 @@ _TENSORS = (
 _IN_LAYER = re.compile(rf"(?:^|\.)(?:{'|'.join(_LAYERS)})\.([^.]+)\.")
 _IN_TENSOR = re.compile(rf"(?:^|\.)(?:{'|'.join(_TENSORS)})\.([^.]+)$")
 _INSIDE = (_IN_LAYER, _IN_TENSOR)
+#: what says of a module that it is an embedding, or trained whole, whose weights PEFT may save besides
+_BESIDE = re.compile(r"(?:^|\.)(?:\w+_embedding_[AB]|modules_to_save|trainable_tokens_delta)\.")
+#: what most networks call the layers of tokens, which PEFT saves with their weights where they are adapted
+_EMBEDDINGS = frozenset({"embed_tokens", "lm_head"})
 #: levels that PEFT puts round what an adapter changes, where the base has none
 LEVELS = frozenset({"base_layer", "original_module", "token_adapter"})
 
@@ -74,17 +78,35 @@ def names_to_write(names: Collection[str]) -> dict[str, str]:
     ['base_model.q.lora_A.weight', 'base_model.h.b']
     >>> list(names_to_write(["base_model.n.weight", "base_model.q.base_layer.b", "base_model.q.lora_A.my.b"]).values())
     ['base_model.n.weight', 'base_model.q.base_layer.b', 'base_model.q.lora_A.my.b']
+    >>> list(names_to_write(["base_model.n.bias", "base_model.q.base_layer.bias", "base_model.q.lora_A.my.b"]).values())
+    ['base_model.n.bias', 'base_model.q.base_layer.bias', 'base_model.q.lora_A.b']
     >>> list(names_to_write(["base_model.e.base_layer.weight", "base_model.e.lora_embedding_A.mine"]).values())
     ['base_model.e.base_layer.weight', 'base_model.e.lora_embedding_A']
     """
     named = file_names(names)
-    # adapters may hold the weights of an embedding that they adapt; a whole model has those of all, and other layers
-    bases = {name.partition(f".{level}.")[0] for level in LEVELS for name in names if f".{level}." in name}
-    found = {name[: match.start()] for name in names for kind in _INSIDE if (match := kind.search(name))}
-    others = [name for name in names if not any(name.startswith(f"{module}.") for module in found)]
     of_peft = all(name.startswith("base_model.") for name in names)
-    is_whole = found <= bases and bool(others)
-    return {name: name for name in names} if not of_peft or is_whole or len({*named.values()}) < len(named) else named
+    own = not of_peft or len({*named.values()}) < len(named) or _holds_base(names)
+    return {name: name for name in names} if own else named
+
+
+def _holds_base(names: Collection[str]) -> bool:
+    """Check whether a model with adapters holds the weights that these adapt: those of all layers with factors.
+
+    Adapters alone may hold biases, and the weights of an embedding that they adapt; where they adapt no other layer, a
+    whole model has other layers, too.
+
+    >>> _holds_base(["q.base_layer.weight", "q.lora_A.my.weight"]), _holds_base(["q.base_layer.bias", "q.lora_A.my.b"])
+    (True, False)
+    >>> _holds_base(["lm_head.base_layer.weight", "lm_head.lora_A.my.weight"])
+    False
+    """
+    weights = [name for name in names if "bias" not in name.rpartition(".")[2]]
+    bases = {name.partition(f".{level}.")[0] for level in LEVELS for name in weights if f".{level}." in name}
+    found = {name[: match.start()] for name in names for kind in _INSIDE if (match := kind.search(name))}
+    beside = {name[: match.start()] for name in names if (match := _BESIDE.search(name))}
+    if factors := {module for module in found - beside if module.rpartition(".")[2] not in _EMBEDDINGS}:
+        return factors <= bases
+    return found <= bases and any(not any(name.startswith(f"{module}.") for module in found) for name in weights)
 
 
 def is_rank(name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..io.array_digest import PADDING as PADDING
 from ..io.errors import FedscopeError, list_few
 from ..io.warn_user import warn_user
 from .token_targets import UNCOUNTED, are_next, are_others
@@ -15,8 +16,6 @@ from .token_targets import UNCOUNTED, are_next, are_others
 #: what a batch holds, and is read
 TOKENS, MASK = "input_ids", "attention_mask"
 LABELS = ("labels", "label")
-#: what a data set's arrays call the tokens that are padding, where a mask has said it
-PADDING = "padding"
 
 
 def is_batch(given: Any) -> bool:

@@ -205,7 +205,9 @@ def _is_data_set(data: Any) -> bool:
 
 
 def _of_data_set(data: Any) -> dict[str, np.ndarray]:
-    """Take the arrays of a data set as networks take them."""
+    """Take the arrays of a data set as networks take them, and what a mask has said is padding."""
     names = ARRAYS if len(data.y_train) else ARRAYS[2:]
     arrays = {name: np.asarray(getattr(data, name)) for name in names}
-    return {**arrays, "classes": np.asarray(int(data.classes))}
+    said = getattr(data, PADDING, None)
+    padding = {} if said is None else {PADDING: np.asarray(said, np.int64)}
+    return {**arrays, "classes": np.asarray(int(data.classes)), **padding}

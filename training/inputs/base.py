@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +147,9 @@ def _matched(base: Path | str, held: Collection[str], own: Mapping[str, Tensor])
     tied = tied_names(own)
     found = _found(held, tensors, tied)
     if any(name not in found and not _is_given(name, own) for name in held) and Path(base).is_dir():
-        converted = converted_tensors(Path(base)) or {}
+        converted: Mapping[str, Any] = {}
+        with suppress(FedscopeError):  # then it is said what the base lacks
+            converted = converted_tensors(Path(base)) or {}
         if len(others := _found(held, converted, tied)) > len(found):
             warn_user(
                 f"the base {base} is read as transformers reads it, which calls its tensors otherwise than the file"

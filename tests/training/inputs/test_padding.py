@@ -13,7 +13,11 @@ import torch
 from torch import nn
 
 import fedscope
+import fedscope.training
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
+from fedscope.checkpoints.io.array_digest import digest
+from fedscope.cli.main import run as command
+from fedscope.evaluation.standard_tasks import TASKS
 from fedscope.training.data.custom import taken_data
 from fedscope.training.models import pretrained
 
@@ -98,6 +102,58 @@ def test_a_recorded_run_keeps_what_its_mask_said(models: list[str]) -> None:
         lambda: fedscope.line("run@1", clients=True, model=f"hf:{models[0]}", split="test", points=3, range=(0, 1))
     )
     assert sorted(line.loss[0, [0, -1]]) == pytest.approx(sorted(one.loss(IDS, ONES) for one in clients.values()))
+
+
+@pytest.mark.parametrize("form", ["data set", "file"])
+def test_data_that_were_read_before_keep_what_their_mask_said(models: list[str], form: str) -> None:
+    """A recorder is handed them, and the file that a run keeps is data as any other."""
+    np.savez("texts.npz", input_ids=IDS, attention_mask=ONES, labels=Y)
+    data: Any = fedscope.training.load_data("npz:texts.npz", TASKS["sequence-classification"])
+    clients = {k: Masked(k) for k in range(2)}
+    with fedscope.Recorder("run", data=data) as recorder:
+        recorder.round(start=Masked(0), clients=clients, global_=Masked(0))
+    asked_of: dict[str, Any] = {} if form == "data set" else {"data": "npz:run/recorded-data.npz"}
+    line, said = asked(
+        lambda: fedscope.line(
+            "run@1", clients=True, model=f"hf:{models[0]}", split="test", points=3, range=(0, 1), **asked_of
+        )
+    )
+    assert sorted(line.loss[0, [0, -1]]) == pytest.approx(sorted(one.loss(IDS, ONES) for one in clients.values()))
+    assert not any("left out as padding" in one for one in said)
+
+
+def test_an_array_of_that_name_is_another_thing_s(tmp_path: Path) -> None:
+    task = TASKS["sequence-classification"]
+    for other in (SOME, np.array([2, 0, 1]), np.array([0.5])):
+        np.savez(tmp_path / "texts.npz", x_test=IDS, y_test=Y, padding=other)
+        (data, _) = asked(lambda: fedscope.training.load_data(f"npz:{tmp_path}/texts.npz", task))
+        assert data.padding is None
+
+
+def test_another_mask_makes_other_data() -> None:
+    """Results of one are not taken for those of the other; samples without a mask are known as before."""
+    task = TASKS["sequence-classification"]
+    batch = {"input_ids": IDS, "labels": Y}
+    ids = np.where(SOME == 1, np.where(IDS == 0, 4, IDS), 0)
+    masks: list[dict[str, Any]] = [{}, {"attention_mask": ONES}, {"attention_mask": SOME, "input_ids": ids}]
+    plain = [asked(lambda said=said: taken_data({**batch, **said}, task))[0] for said in masks]
+    bare = asked(lambda: taken_data((ids, Y), task))[0]
+    assert len({one.sha256 for one in (*plain, bare)}) == 4
+    assert plain[0].sha256 == asked(lambda: taken_data((IDS, Y), task))[0].sha256
+    assert plain[0].sha256 == digest({"x_test": IDS, "y_test": Y}, ("x_test", "y_test"))
+
+
+def test_a_result_of_another_mask_is_of_other_data(models: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    question = ["line", *models, "--data", "npz:texts.npz", "--points", "3", "--out", "found"]
+    np.savez("texts.npz", input_ids=IDS, labels=Y)
+    assert command(question) == 0
+    np.savez("texts.npz", input_ids=IDS, labels=Y, attention_mask=ONES)
+    capsys.readouterr()
+    assert command(question) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "fedscope: found.nc holds another result, of data that have changed since; give another --out, or --force to "
+        "replace it"
+    )
 
 
 def test_without_a_mask_the_folder_says_it(models: list[str]) -> None:

@@ -304,6 +304,48 @@ def test_a_base_of_other_names_is_read_as_transformers_reads_it() -> None:
     assert np.array_equal(found.loss, fedscope.line(ends, base="plain", **data).loss)
 
 
+def without_transformers(name: str, model: str) -> Any:
+    raise FedscopeError(f"--model {model} needs {name}, which could not be imported; install it")
+
+
+def test_a_folder_s_network_in_one_of_the_user_s_own_is_read_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its names have a prefix more, so that nobody need read it otherwise; nor is it known who could."""
+    nets = [base(name=f"net{k}", seed=k) for k in range(2)]
+    x, y = (IDS[:, :-1], IDS[:, 1:])
+    monkeypatch.setattr(pretrained, "_package", without_transformers)
+    whole = Around("inner", Network(None, "lm_head", TOKENS))
+    expected = [
+        float(cross_entropy(net(torch.from_numpy(x)).flatten(0, 1), torch.from_numpy(y).flatten()).detach())
+        for net in nets
+    ]
+    for ends in (["net0", "net1"], ["net0/model.safetensors", "net1/model.safetensors"]):
+        line = fedscope.line(ends, model=whole, data=(x, y), task="sequences", points=3, range=(0, 1))
+        assert line.loss[0, [-1, 0]] == pytest.approx(expected, rel=1e-5)
+
+
+def test_where_transformers_does_not_read_a_folder_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    base()
+    state = Network(None, "lm_head", TOKENS).state_dict()
+    del state["embed.weight"]
+    save_file(state, "net/model.safetensors")
+    data: dict[str, Any] = {"data": (IDS[:, :-1], IDS[:, 1:]), "points": 3}
+    ends = [adapter(name, task_type="CAUSAL_LM") for name in ("a", "b")]
+    module = PretrainedFolder(path="hf:a").build((), 0)
+    monkeypatch.setattr(pretrained, "_package", without_transformers)
+    with pytest.raises(FedscopeError) as refusal:
+        fedscope.line(ends, model=module, base="net", task="sequences", **data)
+    assert str(refusal.value) == (
+        "the base net has no base_model.model.embed.weight, which the architecture has beside the adapters; it has "
+        "lm_head.weight, q.bias, q.weight; give the base that they adapt"
+    )
+    with pytest.raises(FedscopeError) as refusal:
+        fedscope.line(["net", "net"], model=Network(None, "lm_head", TOKENS), task="sequences", **data)
+    assert str(refusal.value) == (
+        "net: these tensors are not the expected model's: embed.weight missing; give the whole model.state_dict(), "
+        "or the architecture that these are of (model=)"
+    )
+
+
 def test_adapters_are_written_as_peft_reads_them() -> None:
     from safetensors.torch import load_file
 
@@ -324,3 +366,34 @@ def test_adapters_are_written_as_peft_reads_them() -> None:
     made = fedscope.reaggregate("run@1", ["fma"], model="hf:a", data=BATCH)
     made.save("made")
     assert load_file("made.safetensors").keys() == own.keys()
+
+
+def test_a_whole_model_whose_layers_are_all_adapted_is_written_by_its_own_names() -> None:
+    module = Around("base_model", Around("model", Around("q", Low(nn.Linear(WIDTH, WIDTH)))))
+    data = (np.eye(WIDTH, dtype=np.float32), np.arange(WIDTH))
+    with fedscope.Recorder("run", model=module, data=data) as recorder:
+        recorder.round(start=module, clients=[module, module], global_=module)
+    assert command(["export", "run@1/global", "whole.pt"]) == 0
+    written = torch.load("whole.pt")
+    assert written.keys() == module.state_dict().keys()
+    module.load_state_dict(written)
+
+
+def test_adapters_with_biases_of_the_base_are_written_as_peft_reads_them() -> None:
+    names = {
+        "q.lora_A.default.weight": (1, WIDTH),
+        "q.lora_B.default.weight": (WIDTH, 1),
+        "q.base_layer.bias": (WIDTH,),
+        "norm.bias": (WIDTH,),
+    }
+    files = ["a.safetensors", "b.safetensors"]
+    for file in files:
+        save_file({f"base_model.model.{name}": torch.rand(shape) for name, shape in names.items()}, file)
+    fedscope.import_models(files, "run")
+    assert command(["export", "run@1/client-0", "b.pt"]) == 0
+    assert {*torch.load("b.pt")} == {
+        "base_model.model.q.lora_A.weight",
+        "base_model.model.q.lora_B.weight",
+        "base_model.model.q.base_layer.bias",
+        "base_model.model.norm.bias",
+    }

@@ -38,7 +38,9 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
         near = nearest(path.name, beside) or "; give the path of an .npz"
         raise FedscopeError(f"--data npz:{argument}: there is no such file{near}")
     path = real_path(path)
-    arrays = read_npz(path, only=(*ARRAYS, "classes", *SHORT, TOKENS, MASK, *LABELS))
+    arrays = read_npz(path, only=(*ARRAYS, "classes", PADDING, *SHORT, TOKENS, MASK, *LABELS))
+    if not _says_padding(arrays, task):
+        arrays.pop(PADDING, None)
     arrays = _with_targets(f"npz:{path}", arrays, task)
     if "classes" in arrays and (arrays["classes"].size != 1 or arrays["classes"].dtype.kind not in "iu"):
         del arrays["classes"]  # their names, say
@@ -65,6 +67,15 @@ def has_training_samples(argument: str) -> bool:
     """Check whether a file has some, without reading them; True where there is none, which :func:`load` refuses."""
     path = expand_home(argument)
     return not path.is_file() or not {"x_train", "y_train"}.isdisjoint(npz_names(path))
+
+
+def _says_padding(arrays: dict[str, np.ndarray], task: Task) -> bool:
+    """Check whether a file says which tokens are padding, as a run keeps it of its data: each once, in order. Of other
+    samples, and beside a mask, the name is another thing's."""
+    said = arrays.get(PADDING)
+    samples = [arrays[name] for name in ("x_train", "x_test") if name in arrays]
+    are_tokens = bool(samples) and all(is_tokens(x, task) or may_be_tokens(x, task) for x in samples)
+    return are_tokens and said is not None and said.dtype.kind in "iu" and np.array_equal(said, np.unique(said))
 
 
 def _with_targets(name: str, arrays: dict[str, np.ndarray], task: Task) -> dict[str, np.ndarray]:
