@@ -93,6 +93,9 @@ OTHERS = {
             "--layer fc1 (not fc1.weight)",
         ),
     },
+    "disperse runs/fma --embed pca --layer fc1 --rounds last:2": {
+        "disperse runs/fma --embed pca --layer * --rounds last:2": ("embedding", "--layer fc1 (not *)"),
+    },
     CHECKPOINTS: {
         "wima runs/fma@last --checkpoints --windows 3,all": ("checkpoints", "--windows 2, 4 (not 3,all)"),
         "wima runs/fma@last --checkpoints --weights ema:0.8": ("checkpoints", "--weights uniform,ema (not ema:0.8)"),
