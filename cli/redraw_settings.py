@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -218,25 +219,40 @@ def _named(key: str) -> Callable[[Any, Attrs], Differ]:
 
 def _layers(value: Any, kept: Attrs) -> Differ:
     """Layers as they were asked for; where each has a result of its own, a pattern may stand for it."""
+    words = [value] if isinstance(value, str) else list(value)
     if "layer" in kept:
-        words = [value] if isinstance(value, str) else list(value)
-        known = kept["layer"] in words or any(set("*?[/") & set(word) for word in words)
+        known = any(_names(word, kept["layer"]) for word in words)
         return None if known else (kept["layer"], value)
     there = next((kept[key] for key in ("layers", "asked_layers") if key in kept), None)
     if isinstance(there, list):
-        words = [value] if isinstance(value, str) else list(value)
-        said = ["=".join(map(str, one)) if isinstance(one, list) else str(one) for one in there]
-        return None if words == said or _stand_for(words, said) else (said or None, words)
+        of_servers = any(isinstance(one, list) for one in there)
+        held = ["=".join(map(str, one)) if isinstance(one, list) else str(one) for one in there]
+        said = list(kept.get("words", held))
+        typed = ["=".join(part.strip() for part in word.rpartition("=")[::2]) if of_servers else word for word in words]
+        is_same = typed == said or (not of_servers and _are_all(words, held))
+        return None if is_same else (said or None, words)
     return None if there == value else (there, value)
 
 
-def _stand_for(words: Sequence[str], parameters: Sequence[str]) -> bool:
-    """Check whether names and patterns of layers stand for these parameters: all of them, and each for some."""
-    from ..checkpoints import Layout, TensorEntry
-    from ..checkpoints.models.layers import named_parameters
+def _names(word: str, layer: str) -> bool:
+    """Check whether a name or a pattern stands for a layer."""
+    if word == layer:
+        return True
+    if len(word) > 1 and word.startswith("/") and word.endswith("/"):
+        return re.search(word[1:-1], layer) is not None
+    return any(fnmatchcase(layer, part.strip()) for part in word.split(","))
 
-    layout = Layout(tuple(TensorEntry(name, (), "float32", "parameter") for name in parameters))
-    return {*named_parameters(layout, words)} == {*parameters}
+
+def _are_all(words: Sequence[str], parameters: Sequence[str]) -> bool:
+    """Check whether names are those of these parameters, or of layers that have a weight and a bias among them. What a
+    pattern stands for these do not say: it might be more."""
+    found: set[str] = set()
+    for word in words:
+        own = {word} if word in parameters else {f"{word}.weight", f"{word}.bias"}
+        if not own <= {*parameters}:
+            return False
+        found |= own
+    return found == {*parameters}
 
 
 def _windows(value: Any, kept: Attrs) -> Differ:

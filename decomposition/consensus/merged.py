@@ -91,10 +91,30 @@ def merged_losses(
                 nodes, merged = (float(c @ row / c.sum()) for row in values)
                 away = values[0] - values[1]
                 gain, stderr = float(c @ away / c.sum()), stderr_of_mean(away, c)
+            if name == "error":
+                nodes, merged, gain = _of_counts(values, c, len(models) - 1) or (nodes, merged, gain)
         measured |= {f"merged_{name}": merged, f"nodes_{name}": nodes}
         measured |= {f"{name}_gain": gain, f"{name}_gain_stderr": stderr}
     diverged = tuple(int(k) for k in round_.client_ids[diverged_rows(clients)])
     return MergedLosses(**measured, diverged=diverged)
+
+
+def _of_counts(errors: np.ndarray, weights: np.ndarray, nodes: int) -> tuple[float, float, float] | None:
+    """The mean errors of nodes and of the merged model and their difference, from counts of wrong answers, so that as
+    many make a difference of 0 and not what rounding leaves; None where the errors are no counts.
+
+    Args:
+        errors: [2, samples], the mean over the nodes and that of the merged model.
+
+    >>> _of_counts(np.array([[1 / 3, 2 / 3, 1], [1, 0, 1]]), np.ones(3), 3)
+    (0.6666666666666666, 0.6666666666666666, 0.0)
+    """
+    wrong = errors * weights * nodes
+    counts = np.rint(wrong)
+    if not np.allclose(counts, wrong, rtol=1e-6, atol=1e-6):
+        return None
+    (own, merged), of = counts.sum(axis=1), nodes * weights.sum()
+    return float(own / of), float(merged / of), float((own - merged) / of)
 
 
 def _numbers(values: torch.Tensor) -> np.ndarray:

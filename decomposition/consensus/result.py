@@ -84,9 +84,13 @@ class MeasuredRound(Serializable):
 
     @property
     def is_lost(self) -> bool:
-        """True where a loss is not finite: errors of such models are those of no answers, all wrong, so a difference
-        of errors is none."""
-        return not isfinite(self.row.loss_gain)
+        """True where a model gives no answers: all of them count as wrong, so a difference of errors is none. A loss
+        that is infinite is one of answers, too (a probability of 0), but for models that diverged. Where the loss is
+        what is shown, it is lost itself."""
+        row = self.row
+        if row.measure == "loss" or self.diverged:
+            return not isfinite(row.loss_gain)
+        return isnan(row.merged_loss) or isnan(row.nodes_loss)
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,13 @@ def _after(one: MeasuredRound) -> str:
     return "after it not known" if row.after is None else f"{row.after:.3g} after it"
 
 
+def _unknown_residual(row: RoundConsensus) -> str:
+    """Say why the share of the distance before mixing is none."""
+    if row.before != 0 or (row.after is not None and not isfinite(row.after)):
+        return "a model is not finite"
+    return "there is one node" if row.nodes == 1 else "all nodes have one model"
+
+
 def _mixing_words(rounds: list[MeasuredRound]) -> str:
     """Describe where the mixing is known from, and what it does not explain."""
     residuals = [(one.row.residual, one) for one in rounds if one.row.residual is not None]
@@ -258,11 +269,8 @@ def _mixing_words(rounds: list[MeasuredRound]) -> str:
             )
         said.append(fits)
     lost = [one for share, one in residuals if not isfinite(share)]
-    for why, own in (
-        ("all nodes have one model", [one for one in lost if one.row.before == 0]),
-        ("a model is not finite", [one for one in lost if one.row.before != 0]),
-    ):
-        if own:
+    for why in ("all nodes have one model", "there is one node", "a model is not finite"):
+        if own := [one for one in lost if _unknown_residual(one.row) == why]:
             where = f"round{'s' if len(own) > 1 else ''} {spans(one.row.round for one in own)}"
             said.append(f"what mixing leaves is not known in {where}, where {why}")
     if unknown and (len(unknown) > 1 or not residuals):

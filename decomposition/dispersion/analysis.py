@@ -95,7 +95,8 @@ def disperse(
         def compute(attrs: dict[str, Any], work: Execution) -> Dispersion:
             with work.store(settings, *ROUNDS, "layers") as store:
                 measured = work.each("disperse", (task(*each) for each in asked), store)
-            said = {"left_out": notes} if notes else {}
+            said: dict[str, Any] = {"left_out": notes} if notes else {}
+            said |= {"words": given} if given else {}
             return Dispersion(tuple(measured), fdr, maps_of(deep, measured, names), {**attrs, **said})
 
         return settings, compute

@@ -129,7 +129,8 @@ def embed(
                     products = adapter_gram(asked, layers=names or None, progress=report)
                 else:
                     products = gram(asked, layers=names or None, compute=where, partial=store, progress=report)
-                return project(products, method, perplexity=perplexity, seed=seed, provenance=attrs)
+                said = {"words": given} if given else {}
+                return project(products, method, perplexity=perplexity, seed=seed, provenance={**attrs, **said})
 
         return {**settings, **drawing}, compute
 

@@ -87,8 +87,9 @@ def chance(x: Array, y: Array) -> float:
 
 @cache
 def least_in_order(counts: tuple[int, ...]) -> float:
-    """Return the least correlation with which n rounds are all in order with a probability of 2.5 %: any smaller one
-    would show such an order more rarely, so a 95 % interval ends there.
+    """Return the least correlation with which n rounds are all in order with a probability of 2.5 %.
+
+    Any smaller one would show such an order more rarely, so a 95 % interval ends there.
 
     Ranks alone matter, so let each round's two numbers be normal, X and Y = ρ X + √(1 − ρ²) Z with X and Z independent.
     Sorted by X, the Y are in order where ρ (X_j − X_i) > √(1 − ρ²) (Z_i − Z_j) for all i < j, that is where

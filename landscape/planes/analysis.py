@@ -175,7 +175,7 @@ def _one_plane(
     spare: tuple[str, ...] = (),
 ) -> PreparedAnalysis[Plane | Planes]:
     """One plane, on one or several sets of samples."""
-    spanned = replace(plane_models(models, asked[0] if asked else "models", rounds, shown), spare=spare)
+    spanned = survey.drawn(replace(plane_models(models, asked[0] if asked else "models", rounds, shown), spare=spare))
     folder, name = place_of("-".join(["plane", *asked]), names_of(models))
     if spanned.kind == "trajectory":
         folder, name = Path(names_of(models)[0]) / "figures", "plane-trajectory"

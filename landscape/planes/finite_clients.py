@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, Model, Weights, load_model
+from ...checkpoints import FedscopeError, Weights, load_model
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.warn_user import warn_user
 from ...training.inputs.models import ModelLike, ResolvedModels, names_of, resolve_models
@@ -32,19 +32,29 @@ def resolve_finite(
     posed = resolve_models(_every(planes), source)
     left, found = list(posed.models), []
     for plane in planes:
-        found.append(_without_broken(plane, left[: len(plane.members)]))
+        found.append(_without_broken(plane, [_is_finite(one.weights) for one in left[: len(plane.members)]]))
         del left[: len(plane.members) + len(plane.shown)]
     if all(one is plane for one, plane in zip(found, planes, strict=True)):
         return posed, tuple(planes)
     return resolve_models(_every(found), source), tuple(found)
 
 
+def without_broken(plane: PlaneModels) -> PlaneModels:
+    """Leave the same clients out before anything else is asked of the others, such as on whose data they are measured.
+
+    Raises:
+        FedscopeError: as :func:`resolve_finite`.
+    """
+    if plane.kind != "clients" and not plane.spare:
+        return plane
+    return _without_broken(plane, [_is_finite(load_model(name).weights) for name in names_of(plane.members)])
+
+
 def _every(planes: Sequence[PlaneModels]) -> list[ModelLike]:
     return [model for plane in planes for model in (*plane.members, *plane.shown)]
 
 
-def _without_broken(plane: PlaneModels, models: Sequence[Model]) -> PlaneModels:
-    finite = [_is_finite(model.weights) for model in models]
+def _without_broken(plane: PlaneModels, finite: Sequence[bool]) -> PlaneModels:
     if all(finite) or (plane.kind != "clients" and not plane.spare):
         return plane
     names = names_of(plane.members)
@@ -69,4 +79,5 @@ def _without_broken(plane: PlaneModels, models: Sequence[Model]) -> PlaneModels:
 
 
 def _is_finite(weights: Weights) -> bool:
-    return all(np.isfinite(values).all() for values in (weights.parameters, *weights.buffers.values()))
+    """Buffers do not tell: a causal mask of -inf is one of a model that is in order."""
+    return bool(np.isfinite(weights.parameters).all())

@@ -66,7 +66,7 @@ def planes_on_same_axes(
     ends = _ends(names)
     own = _shown_with(groups, names, shown)
     planes = [
-        PlaneModels(kind, tuple(group), tuple(more), name, f".{end}")
+        survey.drawn(PlaneModels(kind, tuple(group), tuple(more), name, f".{end}"))
         for group, more, name, end in zip(groups, own, names, ends, strict=True)
     ]
     every = [model for plane in planes for model in (*plane.members, *plane.shown)]

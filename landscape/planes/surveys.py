@@ -17,7 +17,7 @@ from ...training.inputs.data_of import SampleSet, sample_sets
 from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings
 from .. import Plane
 from ..alignment.step import align_posed
-from .finite_clients import resolve_finite
+from .finite_clients import resolve_finite, without_broken
 from .inputs import PlaneModels
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ class Survey:
     def sets(self, models: PlaneModels) -> list[SampleSet]:
         """Return the samples that the plane is measured on."""
         return sample_sets([*models.members, *models.shown], self.source, self.data_of)
+
+    def drawn(self, models: PlaneModels) -> PlaneModels:
+        """Return the models as they are drawn, where these say on whose data the plane is measured: a client that is
+        left out has no plane of its own data."""
+        return without_broken(models) if (self.data_of or "").strip() == "clients" else models
 
     @property
     def ranges(self) -> tuple[Range, Range] | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 from fedscope.cli.main import run
+from fedscope.cli.redraw_settings import other_setting
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -83,11 +86,15 @@ OTHERS = {
         "decompose runs/fma runs/short --rounds 1,last": ("factors", "rounds 2-3"),
     },
     "disperse runs/fma runs/short --rounds last --layer fc1": {
-        "disperse runs/fma runs/short --layer head": ("dispersion", "--layer fc1.weight,fc1.bias (not head)"),
+        "disperse runs/fma runs/short --layer head": ("dispersion", "--layer fc1 (not head)"),
+        "disperse runs/fma runs/short --layer *": ("dispersion", "--layer fc1 (not *)"),
         "disperse runs/fma runs/short --layer fc1.weight": (
             "dispersion",
-            "--layer fc1.weight,fc1.bias (not fc1.weight)",
+            "--layer fc1 (not fc1.weight)",
         ),
+    },
+    "disperse runs/fma --embed pca --layer fc1 --rounds last:2": {
+        "disperse runs/fma --embed pca --layer * --rounds last:2": ("embedding", "--layer fc1 (not *)"),
     },
     CHECKPOINTS: {
         "wima runs/fma@last --checkpoints --windows 3,all": ("checkpoints", "--windows 2, 4 (not 3,all)"),
@@ -100,6 +107,7 @@ OTHERS = {
     },
     "reaggregate runs/fma@last --server fedavgm --layers fc1=fedadam": {
         "reaggregate runs/fma@last --layers fc1=fedyogi": ("reaggregate", "--layers fc1=fedadam (not fc1=fedyogi)"),
+        "reaggregate runs/fma@last --layers *=fedadam": ("reaggregate", "--layers fc1=fedadam (not *=fedadam)"),
     },
 }
 
@@ -114,3 +122,36 @@ def test_the_same_command_is_never_another_result(runs: Path, capsys: pytest.Cap
         assert run([*other.split(), "--out", "m", "--redraw"]) == 2, other
         said = capsys.readouterr().err.splitlines()[-1]
         assert said == f"fedscope: m.{file}.json holds another result, of {holds}; {REMEDY}"
+
+
+FC1, HEADS = ["fc1.weight", "fc1.bias"], ["head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "words", "is_same"),
+    [
+        ({"layers": FC1, "words": ["fc*"]}, ["fc*"], True),
+        ({"layers": FC1, "words": ["fc*"]}, ["*"], False),
+        ({"layers": FC1, "words": ["fc*"]}, ["fc1"], True),
+        ({"layers": FC1}, ["fc1"], True),
+        ({"layers": FC1}, ["fc1.bias", "fc1.weight"], True),
+        ({"layers": FC1}, ["fc1.bias"], False),
+        ({"layers": FC1}, ["fc1", "head"], False),
+        ({"layers": FC1}, ["fc*"], False),
+        ({"layers": FC1}, ["/fc1/"], False),
+        ({"layers": HEADS}, ["head"], False),  # it may have a bias besides
+        ({"asked_layers": FC1, "words": ["fc1"], "layers": FC1}, ["*"], False),
+        ({"asked_layers": FC1, "words": ["fc1"]}, ["*"], False),
+        ({"layers": [["fc1", "fedadam"]]}, ["fc1=fedadam"], True),
+        ({"layers": [["fc1", "fedadam"]]}, [" fc1 = fedadam"], True),
+        ({"layers": [["fc1", "fedadam"]]}, ["*=fedadam"], False),
+        ({"layers": [["/(?=fc)/", "fedadam"]]}, ["/(?=fc)/=fedadam"], True),
+        ({"layer": "fc1"}, ["fc1", "head"], True),
+        ({"layer": "fc1"}, ["/fc/"], True),
+        ({"layer": "fc1"}, ["fc*,head"], True),
+        ({"layer": "fc1"}, ["head*"], False),
+    ],
+)
+def test_a_wider_pattern_is_another_setting(kept: dict[str, Any], words: list[str], is_same: bool) -> None:
+    """What a pattern stands for is compared by its words: a result does not say what else there was."""
+    assert (other_setting("layers", words, kept, click.Option(["--layers"])) is None) == is_same

@@ -17,6 +17,7 @@ import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError
 from fedscope.decomposition.consensus.distances import consensus_distance, mixing_of
+from fedscope.decomposition.consensus.merged import _of_counts
 from fedscope.decomposition.consensus.result import Consensus, MeasuredRound, MixingWeight, RoundConsensus
 
 NODES, ROUNDS, CLASSES = 16, 6, 3
@@ -362,6 +363,11 @@ def test_an_unknown_residual_hides_no_matrix_that_explains_nothing() -> None:
     same = "what mixing leaves is not known in rounds 4-5, where all nodes have one model"
     assert Consensus((*rounds, *alike)).summary().endswith(f"; {wrong}; {same}; {broken}")
     assert Consensus(tuple(alike)).summary().endswith(f"; {same}")
+    single = MeasuredRound(row("ring", 1, residual=np.nan, before=0.0, after=0.0, nodes=1))
+    alone = "what mixing leaves is not known in round 1, where there is one node"
+    assert Consensus((single,)).summary().endswith(f"; {alone}")
+    broken_start = MeasuredRound(row("ring", 1, residual=np.nan, before=0.0, after=np.nan))
+    assert Consensus((broken_start,)).summary().endswith(f"; {broken}")
 
 
 def test_a_round_that_diverged_is_named_and_neither_better_nor_drawn() -> None:
@@ -394,6 +400,43 @@ def test_a_round_that_diverged_is_named_and_neither_better_nor_drawn() -> None:
         errors = next(line for line in figure.axes[1].lines if len(line.get_ydata()) == len(result.only("ring").rounds))
         shown = np.ma.filled(np.ma.asarray(errors.get_ydata(), float), np.nan)
         assert np.isnan(shown).tolist() == [one.is_lost for one in result.only("ring").rounds]
+
+
+def test_an_infinite_loss_of_answers_loses_no_round() -> None:
+    """Of a probability of 0; where the loss is what is shown it has no difference."""
+    infinite = {"merged_loss": np.inf, "nodes_loss": np.inf, "loss_gain": np.nan, "loss_gain_stderr": np.nan}
+    attrs = {"split": "test", "data": "digits", "samples": 9}
+    rounds = tuple(MeasuredRound(row("ring", number, **infinite)) for number in (1, 2))
+    result = Consensus(rounds, attrs)
+    assert result.summary() == (
+        "ring, round 2: 16 nodes, consensus distance 0.5 (25 % of the mean's way) before mixing, 0.25 after it; test "
+        "error of their merged model 5 %, of the nodes 10 % on average (5 ± 0.4 points less, one standard error over "
+        "samples); it is better in 2 of 2 rounds; mixing as given leaves 1e-05 % of the next starts unexplained at most"
+    )
+    figure = result.figure()
+    assert [line.get_ydata().tolist() for line in figure.axes[1].lines[:2]] == [[5.0, 5.0], [10.0, 10.0]]
+    assert "not finite" not in " ".join(text.get_text() for text in figure.texts)
+    no_errors = {"merged_error": np.nan, "nodes_error": np.nan, "error_gain": np.nan, "error_gain_stderr": np.nan}
+    of_losses = MeasuredRound(row("ring", 1, **infinite, **no_errors))
+    assert "; their merged model has no finite loss, so nothing is gained or lost; " in (
+        Consensus((of_losses,), attrs).summary()
+    )
+    masked = MeasuredRound(row("ring", 1), (), (0, 1))  # a buffer of -inf, and answers all the same
+    assert [one.is_lost for one in (rounds[0], of_losses, MeasuredRound(rounds[0].row, (), (0,)), masked)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+def test_errors_that_cancel_are_a_difference_of_exactly_0() -> None:
+    """As many wrong answers, of other samples."""
+    nodes = np.array([[1] * 9, [0, 1, 0, 0, 1, 1, 1, 1, 0], [1, 0, 0, 1, 1, 1, 1, 1, 1]], float)
+    errors = np.stack([nodes.mean(axis=0), [1, 1, 1, 1, 0, 1, 1, 0, 1]])
+    assert np.mean(errors[0] - errors[1]) != 0, "the case is one of rounding"
+    assert _of_counts(errors, np.ones(9), 3) == (7 / 9, 7 / 9, 0.0)
+    assert _of_counts(errors / 7, np.ones(9), 3) is None
 
 
 def test_the_caption_says_whether_a_node_has_the_merged_model() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import fedscope
@@ -16,6 +17,8 @@ from fedscope import Plane, Recorder
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.io.warn_user import FedscopeWarning
 from fedscope.landscape.planes.inputs import panels_of
+from fedscope.landscape.run_alone import Chosen
+from fedscope.training.data.published import digits
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -27,7 +30,7 @@ def net() -> nn.Module:
 ASKED: dict[str, Any] = {"grid": 3, "limit": 20, "model": net}
 
 
-def recorded(path: Path, broken: Sequence[Sequence[int]], clients: int = 5, **how: str) -> str:
+def recorded(path: Path, broken: Sequence[Sequence[int]], clients: int = 5, **how: Any) -> str:
     """Rounds of the same clients, in each of which some have a NaN."""
     draw = np.random.default_rng(0)
 
@@ -99,6 +102,52 @@ def test_panels_over_rounds_go_through_the_first_finite_clients(tmp_path: Path) 
     ]
     panel = panels_of(Run.open(run), run, "2", "")[0]
     assert (panel.members[2], panel.spare) == (f"{run}@2/client-2", (f"{run}@2/client-3", f"{run}@2/client-4"))
+
+
+def test_a_mask_of_infinities_in_a_buffer_is_no_divergence(tmp_path: Path) -> None:
+    mask = np.triu(np.full((2, 2), -np.inf, np.float32), 1)
+    draw = np.random.default_rng(0)
+
+    class Masked(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(64, 10)
+            self.register_buffer("mask", torch.from_numpy(mask))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x.flatten(1))
+
+    def model() -> dict[str, np.ndarray]:
+        weight = draw.normal(size=(10, 64)).astype(np.float32)
+        return {"weight": weight, "bias": np.zeros(10, np.float32), "mask": mask}
+
+    with warnings.catch_warnings(), Recorder(tmp_path / "run", data="digits") as recorder:
+        warnings.simplefilter("ignore")
+        recorder.round(start=model(), clients=[model() for _ in range(4)], global_=model())
+    plane = fedscope.plane(f"{tmp_path / 'run'}@1", clients=True, **{**ASKED, "model": Masked})
+    assert addresses(plane) == [f"1/client-{k}" for k in range(4)]
+    assert "left_out" not in plane.attrs
+
+
+def test_planes_are_on_data_of_the_clients_that_they_are_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is left out has no panel, and one that takes its place has its own."""
+    labels = digits.PROVIDES("").y_train
+    rows = np.array_split(np.arange(len(labels)), 5)
+    run = recorded(tmp_path / "run", [[], [0, 1]], partition=rows, labels=labels)
+    named = [f"{run}@2/client-{k}" for k in range(5)]
+    chosen = Chosen(tuple(named[:3]), "models", "three of the clients", tuple(named[3:]))
+    monkeypatch.setattr("fedscope.landscape.planes.analysis.choose_plane", lambda path: chosen)
+    for asked in ({"models": run}, {"models": f"{run}@2", "clients": True}):
+        with pytest.warns(FedscopeWarning) as heard:
+            planes = fedscope.plane(asked.pop("models"), **asked, data_of="clients", **ASKED)
+        said = f"{run}@2: the models of clients 0, 1 are not finite, so they are left out"
+        assert [str(one.message) for one in heard if "finite" in str(one.message)] == [said]
+        panels = list(planes.panels())
+        assert [panel.plane.attrs["client"] for panel in panels] == [2, 3, 4]
+        assert [addresses(panel.plane) for panel in panels] == [["2/client-2", "2/client-3", "2/client-4"]] * 3
+        assert said.partition(": ")[2] in panels[0].plane.summary()
+    with pytest.warns(FedscopeWarning, match="clients 0, 1 are not finite"):
+        both = fedscope.plane([f"{run}@1", f"{run}@2"], same_axes=True, data_of="clients", **ASKED)
+    assert {panel.plane.attrs["client"] for panel in both.panels()} == {0, 1, 2, 3, 4}  # round 1 has all of them
 
 
 def test_where_too_few_clients_are_finite_that_is_said(tmp_path: Path) -> None:
