@@ -150,7 +150,7 @@ def converted_tensors(folder: Path) -> dict[str, Any] | None:
     if "model_type" not in config or config.get("auto_map") or not isinstance(named, list) or not named:
         return None
     transformers = _package("transformers", f"{PREFIX}{folder}")
-    kind = getattr(transformers, str(named[0]), None)
+    kind: Any = getattr(transformers, str(named[0]), None)
     if not callable(getattr(kind, "from_pretrained", None)):
         return None
     options = {"local_files_only": True, "trust_remote_code": False, "dtype": "auto", "output_loading_info": True}
