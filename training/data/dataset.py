@@ -71,7 +71,7 @@ class Dataset:
         y_train, y_test: int64, 0 <= y < ``classes``; of other tasks than classification int64 or float32 ``[n, ...]``.
         classes: how many outputs a model needs, at least where they are ``classes_seen``: counted by the labels there
             are, which nobody says are all.
-        sha256: of the arrays as they were stored, before scaling.
+        sha256: of the arrays as they were stored, before scaling, and of ``padding`` where samples have classes.
         means, deviations: what the samples were standardised with, one a channel (or feature); empty where they are
             taken as they are.
         task: what is learnt of them.
