@@ -269,7 +269,7 @@ def _by_layer(
         _Entered(None if part.personal else part.config.server, cohort.p if p is None else p, part.names)
         for part, cohort, p in zip(parts, cohorts, own_p, strict=True)
     ]
-    # parameters go as the server makes them, whole numbers as one client has them
+    # whole numbers are one client's, so no sentence on averages is about them
     averaged = {entry.name for entry in clients.layout.buffers if clients.buffers[entry.name].dtype.kind == "f"}
     own = [(part, p) for part, p in zip(parts, own_p, strict=True) if p is not None]
     weighing = [method_name(part.config.server) for part, _ in own if part.names & averaged]

@@ -98,7 +98,7 @@ class Tap:
         index: of each unit its entries there, [size, m].
         group: the number of the group; inner: that of the units inside, with their block; None for the group itself.
         others: the other dimensions that hold units, which another network has in another order, each with how many of
-            these there are, and whether they lie outside of the samples in it: sample by sample in turn for each unit.
+            these there are, and whether the samples in it lie inside of each of these.
     """
 
     call: int
