@@ -90,9 +90,9 @@ def data_to_train_on(name: str, task: Task | None = None) -> Dataset:
             f"--code {quoted(f'data={name}')}"
         )
     if not isinstance(name, OwnCode) and name.startswith("npz:"):
-        from .data.published.npz import has_training_samples
+        from .data.published.npz import has_test_samples_alone
 
-        if not has_training_samples(name.partition(":")[2]):  # before it is said that they standardise nothing
+        if has_test_samples_alone(name.partition(":")[2]):  # before it is said that they standardise nothing
             raise FedscopeError(_without_training_samples(name))
     data = load_data(name, task)
     if (isinstance(name, OwnCode) or name.partition(":")[0] in installed("data")) and not len(data.y_train):

@@ -118,7 +118,7 @@ def test_each_point_is_measured_once_and_each_model_read_once(here: Path, monkey
     formed: Counter[tuple[int, int]] = Counter()
     read: Counter[str] = Counter()
     evaluations: list[PlaneEvaluation] = []  # which keeps their ids apart
-    form, load = PlaneEvaluation.form, inputs.load_model
+    form, load = PlaneEvaluation.form, inputs.read_address
 
     def counted(self: PlaneEvaluation, i: int, replica: Any) -> None:
         if self not in evaluations:
@@ -131,7 +131,7 @@ def test_each_point_is_measured_once_and_each_model_read_once(here: Path, monkey
         return load(address, *more)
 
     monkeypatch.setattr(PlaneEvaluation, "form", counted)
-    monkeypatch.setattr(inputs, "load_model", load_counted)
+    monkeypatch.setattr(inputs, "read_address", load_counted)
     fedscope.plane(TWO, same_axes=True, show="runs/fma@4/global", grid=9, limit=60, split="both")
     sizes = [len(clients("fma", 4)) + 1 + 1, len(clients("ima", 4)) + 1]
     assert formed == {(p, i): 1 for p, models in enumerate(sizes) for i in range(models + 81)}

@@ -42,7 +42,7 @@ def test_numbers_of_stored_models_are_the_same(name: str, run: str, monkeypatch:
     plain = QUESTIONS[name](run)
     monkeypatch.setattr(models, "HELD", 0)
     most, read = [0], [0]
-    load = models.load_model
+    load = models.read_address
 
     def counted(*words: Any) -> Any:
         read[0] += 1
@@ -50,7 +50,7 @@ def test_numbers_of_stored_models_are_the_same(name: str, run: str, monkeypatch:
         most[0] = max(most[0], *(len(one._held) for one in alive))
         return load(*words)
 
-    monkeypatch.setattr(models, "load_model", counted)
+    monkeypatch.setattr(models, "read_address", counted)
     stored = QUESTIONS[name](run)
     assert read[0] > len(stored.attrs["addresses"])
     assert most[0] == 2

@@ -63,10 +63,14 @@ def load(argument: str, task: Task = CLASSIFICATION, standardise: bool | None = 
     return as_they_are(f"npz:{path}", str(path), arrays, inputs=False, task=task)
 
 
-def has_training_samples(argument: str) -> bool:
-    """Check whether a file has some, without reading them; True where there is none, which :func:`load` refuses."""
+def has_test_samples_alone(argument: str) -> bool:
+    """Check whether a file has samples, but none to train on, without reading them. What has none at all, or is none,
+    :func:`load` refuses."""
     path = expand_home(argument)
-    return not path.is_file() or not {"x_train", "y_train"}.isdisjoint(npz_names(path))
+    if not path.is_file():
+        return False
+    names = set(npz_names(path))
+    return names.isdisjoint({"x_train", "y_train"}) and not names.isdisjoint({"x_test", *SHORT, TOKENS})
 
 
 def _says_padding(arrays: dict[str, np.ndarray], task: Task) -> bool:
