@@ -239,7 +239,10 @@ def _names(word: str, layer: str) -> bool:
     if word == layer:
         return True
     if len(word) > 1 and word.startswith("/") and word.endswith("/"):
-        return re.search(word[1:-1], layer) is not None
+        try:
+            return re.search(word[1:-1], layer) is not None
+        except (re.error, OverflowError, RecursionError):
+            return False
     return any(fnmatchcase(layer, part.strip()) for part in word.split(","))
 
 

@@ -127,6 +127,8 @@ STILL_OPEN = (
 )
 #: seconds that the last round of a recorder which was dropped may take
 _LAST = 0.5
+#: seconds for which who asks whether somebody writes may stand in a writer's way
+_MOMENT = 0.1
 
 
 def writing_words(run: Path) -> str:
@@ -173,7 +175,7 @@ class WriterLock:
     def _take(self) -> None:
         lies = self.path / LOCK_NAME, "the lock of a writer"
         try:
-            held = hold(*lies)
+            held = hold(*lies, wait=_MOMENT)
         except HeldError as other:
             if any(lock._is_of(self.path) for lock in tuple(_HELD)):
                 held = self._hold_again(*lies)

@@ -507,7 +507,7 @@ class Recorder:
         alphas, scale = recorded_scale(run.path, run.info, self._known.scale)
         if "name" in data:
             refuse_changed(run.path, had)
-        if data.get("sha256") not in (None, had.get("sha256")):
+        if "sha256" in data and had.get("sha256") not in self._data.sums:
             raise FedscopeError(f"{run.path} was recorded with other arrays; leave data= out to go on with it")
         if data.get("standardise") not in (None, had.get("standardise")):
             said = f"standardise={had['standardise']}" if "standardise" in had else "no standardise="

@@ -40,11 +40,13 @@ class RecordedData:
         said: the ``data`` of ``run.json``.
         arrays: that the run keeps, by name; None where it keeps their name, or their sum alone.
         labels: of the samples that a partition divides, where the data hold them.
+        sums: of the arrays; of masked ones also that of an earlier fedscope, which left the mask out.
     """
 
     said: dict[str, Any]
     arrays: Mapping[str, np.ndarray] | None = None
     labels: np.ndarray | None = None
+    sums: tuple[str, ...] = ()
 
     def refuse_changed(self, folder: Path) -> None:
         """Make sure that the arrays that a run keeps are still those that were given.
@@ -140,7 +142,8 @@ def coerce_data(
     said |= {"file": KEPT} if keep else {}
     said |= {"splits": "one"} if one else {}
     held = arrays["y_train"] if needed == ARRAYS else arrays["y_test"] if one else None
-    return RecordedData(said, arrays if keep else None, held)
+    plain = digest({name: arrays[name] for name in needed}, needed) if PADDING in arrays else said["sha256"]
+    return RecordedData(said, arrays if keep else None, held, (said["sha256"], plain))
 
 
 def read_kept(run: Path, info: Mapping[str, Any]) -> dict[str, np.ndarray] | None:

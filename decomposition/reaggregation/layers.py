@@ -14,6 +14,7 @@ from ...checkpoints import Layout, TensorEntry, Weights, as_disk_matrix
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server
 from ...training.methods.base import Served
+from ...training.returned_arrays import is_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,8 @@ def step_parts(
     by_block, own_p = [], dict[int, np.ndarray | None]()
     for at, (part, state, cohort) in enumerate(parts):
         pieces = _pieces(layout, part.names, together=rows is None)
+        if not pieces and is_own(part.config.server):  # whose weights may be those of the numbers that it is given
+            continue
         if not pieces:  # of statistics alone, which are averaged with what any column has
             columns = (TensorEntry("columns", (1,), layout.dtype.name, "parameter"),)
             models = (Weights(Layout(columns), one.parameters[..., :1], {}) for one in (start, clients))
@@ -70,9 +73,9 @@ def step_parts(
                 parameters[where], own_p[at] = served.parameters, served.p
     for at, (part, _, cohort) in enumerate(parts):
         some = {entry.name: clients.buffers[entry.name] for entry in layout.buffers if entry.name in part.names}
-        buffers |= mean_buffers(Weights(layout, clients.parameters, some), cohort, Served(parameters, p=own_p[at]))
+        buffers |= mean_buffers(Weights(layout, clients.parameters, some), cohort, Served(parameters, p=own_p.get(at)))
     made = Weights(layout, parameters, {entry.name: buffers[entry.name] for entry in layout.buffers})
-    return made, [own_p[at] for at in range(len(parts))]
+    return made, [own_p.get(at) for at in range(len(parts))]
 
 
 def _step(

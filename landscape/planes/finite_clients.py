@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from ...analysis.settings import EvaluationConfig
-from ...checkpoints import FedscopeError, Weights, load_model
+from ...checkpoints import FedscopeError, FedscopeWarning, Weights, load_model
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.quiet import without_warnings
 from ...checkpoints.io.warn_user import warn_user
 from ...training.inputs.models import ModelLike, ResolvedModels, names_of, resolve_models
 from .inputs import PlaneModels
@@ -32,11 +33,15 @@ def resolve_finite(
     posed = resolve_models(_every(planes), source)
     left, found = list(posed.models), []
     for plane in planes:
-        found.append(_without_broken(plane, [_is_finite(one.weights) for one in left[: len(plane.members)]]))
+        if plane.kind != "clients" and not plane.spare:  # whose models may be read from the disk each time
+            found.append(plane)
+        else:
+            found.append(_without_broken(plane, [_is_finite(one.weights) for one in left[: len(plane.members)]]))
         del left[: len(plane.members) + len(plane.shown)]
     if all(one is plane for one, plane in zip(found, planes, strict=True)):
         return posed, tuple(planes)
-    return resolve_models(_every(found), source), tuple(found)
+    with without_warnings(FedscopeWarning):  # of which all has been said
+        return resolve_models(_every(found), source), tuple(found)
 
 
 def without_broken(plane: PlaneModels) -> PlaneModels:

@@ -150,6 +150,7 @@ FC1, HEADS = ["fc1.weight", "fc1.bias"], ["head.weight"]
         ({"layer": "fc1"}, ["/fc/"], True),
         ({"layer": "fc1"}, ["fc*,head"], True),
         ({"layer": "fc1"}, ["head*"], False),
+        ({"layer": "fc1"}, ["/(/"], False),  # no expression at all
     ],
 )
 def test_a_wider_pattern_is_another_setting(kept: dict[str, Any], words: list[str], is_same: bool) -> None:

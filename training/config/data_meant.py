@@ -20,15 +20,14 @@ def data_meant(typed: Path | str) -> str:
     >>> data_meant("digits"), data_meant("mydata:load"), data_meant("runs/fma"), data_meant("fma.toml")
     ('digits', 'mydata:load', '', '')
     """
-    path = Path(typed)
-    if path.is_file() and path.suffix.lower() == ".npz":
-        try:
-            return f"npz:{typed}" if _SAMPLES & set(npz_names(path)) else ""
-        except FedscopeError:
-            return ""
-    text = str(typed)
+    path, text = Path(typed), str(typed)
     shelf = text.partition(":")[0]
-    return text if not path.exists() and (is_call(text) or shelf in (*names("data"), *installed("data"))) else ""
+    try:
+        if path.is_file() and path.suffix.lower() == ".npz":
+            return f"npz:{typed}" if _SAMPLES & set(npz_names(path)) else ""
+        return text if not path.exists() and (is_call(text) or shelf in (*names("data"), *installed("data"))) else ""
+    except (FedscopeError, OSError, ValueError):  # no file of data, or no name that a file can have
+        return ""
 
 
 def refuse_data(typed: Path | str, place: str, flag: str = "--data ") -> None:

@@ -12,6 +12,9 @@ from ...checkpoints.io.warn_user import warn_user
 #: means and deviations, one a channel
 Moments = tuple[Sequence[float], Sequence[float]]
 
+#: deviations up to which recorded means are those of one way, whatever sums have rounded; of other data they are others
+SAME = 1e-3
+
 #: ``data`` entries of ``run.json``; None where a run begins, or none is there
 _ENTRIES: ContextVar[tuple[Mapping[str, Any], ...] | None] = ContextVar("recorded_splits", default=None)
 
@@ -35,6 +38,11 @@ def are_recorded() -> bool:
     return _ENTRIES.get() is not None
 
 
+def known_sums() -> frozenset[str]:
+    """Return the sums of arrays that the recorded runs say, for which data are loaded."""
+    return frozenset(str(entry["sha256"]) for entry in _ENTRIES.get() or () if "sha256" in entry)
+
+
 def is_of_before(name: str, before: Moments, now: Moments) -> bool:
     """Check whether recorded runs were trained on samples that an earlier fedscope standardised, in float32 alone.
 
@@ -48,7 +56,7 @@ def is_of_before(name: str, before: Moments, now: Moments) -> bool:
         for entry in _ENTRIES.get() or ()
         if len(entry.get("channel_means", ())) == len(entry.get("channel_deviations", ())) == len(now[0])
     ]
-    ways = [_distance(said, before, now[1]) < _distance(said, now, now[1]) for said in known]
+    ways = [_distance(said, before, now[1]) < min(_distance(said, now, now[1]), SAME * len(now[1])) for said in known]
     if len(set(ways)) > 1:
         old, new = known[ways.index(True)], known[ways.index(False)]
         k = next(k for k, pair in enumerate(zip(*old, *new, strict=True)) if pair[:2] != pair[2:])

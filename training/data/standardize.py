@@ -155,7 +155,8 @@ def _as_floats(name: str, stored: Sequence[np.ndarray]) -> _Standardised:
     means, deviations = _moments(lambda: blocks(x_train), stored[0])
     offsets = np.zeros_like(means)
     # of a feature that is constant in float32 too, which may vary by less than float32 has
-    large = (np.abs(means) > LARGE_MEAN * deviations).any()
+    may_vary = (deviations > 0) | (stored[0].dtype.itemsize > 4)
+    large = ((np.abs(means) > LARGE_MEAN * deviations) & may_vary).any()
     deviations[deviations == 0] = 1
     if large and (found := _large_means(name, stored[0])).any():
         before = means, deviations

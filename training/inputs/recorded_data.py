@@ -85,7 +85,8 @@ def dataset_asked(runs: Sequence[Run], source: EvaluationConfig, task: Task) -> 
                 f"{first.path} keeps the sum of its data alone (keep_data=False), so give --data (data=) with the same "
                 "arrays, or an npz:PATH of them"
             )
-        return arrays_in_scale(NAME, arrays, task, bool(scale), one=said.get("splits") == "one")
+        with loaded_for([said]):
+            return arrays_in_scale(NAME, arrays, task, bool(scale), one=said.get("splits") == "one")
     return _of_training(first, task, scale)
 
 

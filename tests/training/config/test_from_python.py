@@ -65,6 +65,7 @@ def test_single_settings_and_a_method_are_taken_too() -> None:
         ({"method": 3}, r"method = 3 has the wrong type"),
         ({"client": {"method": "fedporx"}}, r"'fedporx' is not a client method .*did you mean \Wfedprox"),
         ({"run": {"rounds": "many"}}, r"run\.rounds = 'many' has the wrong type: it takes a whole number"),
+        (f"[run]\n{'rounds = 3 # ' * 40}", r"settings are str '\[run\]"),
         ("conf.toml", r"settings are str 'conf\.toml', not a dictionary; give fedscope\.Config, or tables as in"),
     ],
 )  # fmt: skip

@@ -16,9 +16,11 @@ import fedscope
 import fedscope.training
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.checkpoints.io.array_digest import digest
+from fedscope.checkpoints.recorder.stored_data import coerce_data
 from fedscope.cli.main import run as command
 from fedscope.evaluation.standard_tasks import TASKS
 from fedscope.training.data.custom import taken_data
+from fedscope.training.data.recorded_splits import loaded_for
 from fedscope.training.models import pretrained
 
 pytestmark = pytest.mark.same_elsewhere
@@ -141,6 +143,21 @@ def test_another_mask_makes_other_data() -> None:
     assert len({one.sha256 for one in (*plain, bare)}) == 4
     assert plain[0].sha256 == asked(lambda: taken_data((IDS, Y), task))[0].sha256
     assert plain[0].sha256 == digest({"x_test": IDS, "y_test": Y}, ("x_test", "y_test"))
+
+
+def test_runs_of_before_know_masked_data_by_their_tokens(tmp_path: Path) -> None:
+    """An earlier fedscope left the mask out of the sum, and a run is not refused its own data for that."""
+    task = TASKS["sequence-classification"]
+    batch = {"input_ids": IDS, "labels": Y, "attention_mask": ONES}
+    before = digest({"x_test": IDS, "y_test": Y}, ("x_test", "y_test"))
+    now = asked(lambda: taken_data(batch, task))[0].sha256
+    assert now != before
+    for said, expected in ((before, before), (now, now), ("another", now)):
+        with loaded_for([{"sha256": said}]):
+            assert asked(lambda: taken_data(batch, task))[0].sha256 == expected
+    kept = asked(lambda: coerce_data(tmp_path, batch, None, keep=True))[0]
+    assert kept.said["sha256"] == now
+    assert kept.sums == (now, before)
 
 
 def test_a_result_of_another_mask_is_of_other_data(models: list[str], capsys: pytest.CaptureFixture[str]) -> None:
