@@ -174,7 +174,7 @@ def remarks(planes: Sequence[Plane], broken_are: str = "hatched") -> str:
     outside = sum(not _inside(plane, model) for plane in planes for model in plane.models)
     if outside:
         parts.append(f"{outside} {'model' if outside == 1 else 'models'} outside the range")
-    return "; ".join([*parts, *_axes_words(planes), *_same_axes_words(planes)])
+    return "; ".join([*parts, *_left_out_words(planes), *_axes_words(planes), *_same_axes_words(planes)])
 
 
 def _greatest(planes: Sequence[Plane], name: str) -> float:
@@ -192,6 +192,14 @@ def _data_words(planes: Sequence[Plane]) -> str:
         name = describe_data(planes[0].attrs).rpartition(", ")[0]
         return f"{name}, each client's own {each} samples{describe_accepted(planes[0].attrs)}"
     return " and ".join(dict.fromkeys(describe_data(plane.attrs) for plane in planes if "data" in plane.attrs))
+
+
+def _left_out_words(planes: Sequence[Plane]) -> list[str]:
+    """Say which clients are left out because they are not finite; of panels that lack different ones, how many."""
+    said = [tuple(plane.attrs.get("left_out", ())) for plane in planes]
+    if len(set(said)) == 1:
+        return list(said[0])
+    return [f"clients that are not finite are left out in {sum(map(bool, said))} of {len(said)} panels"]
 
 
 def _axes_words(planes: Sequence[Plane]) -> list[str]:

@@ -16,6 +16,7 @@ import fedscope
 from fedscope import Plane, Recorder
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.checkpoints.io.warn_user import FedscopeWarning
+from fedscope.landscape.planes.drawing.fill import remarks
 from fedscope.landscape.planes.inputs import panels_of
 from fedscope.landscape.run_alone import Chosen
 from fedscope.training.data.published import digits
@@ -67,6 +68,9 @@ def test_a_rounds_clients_that_diverged_are_left_out_and_named(tmp_path: Path) -
             if number == 2:
                 finite = fedscope.plane(f"{run}@1", clients=True, **ASKED)
         assert addresses(same) == [f"{number}/client-{k}" for k in kept[:3]]
+        assert f"; {words}; " in remarks([plane])
+    assert "left out" not in remarks([finite])
+    assert "; clients that are not finite are left out in 1 of 2 panels" in remarks([finite, plane])
     assert len(finite.anchors) == 5
     assert "left_out" not in finite.attrs
     with pytest.warns(FedscopeWarning, match="clients 0, 1 are not finite"):  # of a run alone its last round
