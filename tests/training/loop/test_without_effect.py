@@ -105,6 +105,16 @@ def test_an_epoch_less_of_one_is_told() -> None:
     assert doubts(client={"epochs": 1}, average={**average, "explore": "stage"}) == []
 
 
+def test_cycles_that_raise_the_rate_are_told() -> None:
+    average = {"method": "ima", "explore": "cyclic"}
+    assert doubts(client={"lr": 0.001}, average=average) == [
+        "average.explore = 'cyclic' begins its cycles at the rate 0.01, and the clients' first is 0.001; give another "
+        "highest rate, as in --set average.explore_high=0.001"
+    ]
+    assert doubts(client={"lr": 0.001}, average={**average, "explore_high": 0.001}) == [], "the remedy"
+    assert doubts(client={"lr": 0.01, "lr_decay": 0.99}, average=average) == [], "cycles of the rate of round 1"
+
+
 CLIENTS = (
     "--server checkpoints takes clients for checkpoints of one training, the one with the greatest id for the newest, "
     "and weighs those of a federation by their numbers; give --server fma, or --set server.shape=uniform without "

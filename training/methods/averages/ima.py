@@ -118,7 +118,13 @@ class IMA(AverageMethod):
 
     def doubts(self, config: Config) -> Iterator[str]:
         """Yield that nothing is explored, because no step of ``stage`` or ``epochs`` comes before the last round, or
-        clients have one epoch from the start."""
+        clients have one epoch from the start; or that ``cyclic`` raises the clients' rate above their first, though nobody
+        gave its highest."""
+        if self.explore == "cyclic" and self.explore_high is None and (first := config.client.pace(1).lr) < _CYCLIC_HIGH:
+            yield (
+                f"average.explore = 'cyclic' begins its cycles at the rate {_CYCLIC_HIGH:g}, and the clients' first is "
+                f"{first:g}; give another highest rate, as in --set average.explore_high={first:g}"
+            )
         if self.explore not in ("stage", "epochs") or self.start is None:
             return
         place, none = f"average.explore = {self.explore!r}", "leave exploring out with --set average.explore=none"
