@@ -336,6 +336,8 @@ def in_type(values: np.ndarray, dtype: str) -> np.ndarray | None:
     True
     >>> in_type(np.array([1.0, 1.001], np.float32), "bfloat16") is None
     True
+    >>> in_type(np.array([1 + 2j]), "complex64")
+    array([1.+2.j], dtype=complex64)
     """
     if values.dtype.name == dtype or values.dtype.kind not in "biufc":
         return values
@@ -355,7 +357,8 @@ _BLOCK = 2**18
 
 def _in_type(values: np.ndarray, dtype: str) -> np.ndarray | None:
     with np.errstate(over="ignore", invalid="ignore"):
-        made = values.real.astype("float32" if dtype == BFLOAT16 else dtype, copy=False)
+        kept = np.dtype("float32" if dtype == BFLOAT16 else dtype)
+        made = (values if kept.kind == "c" else values.real).astype(kept, copy=False)
     if made.dtype != values.dtype and not np.array_equal(made, values, equal_nan=True):
         return None
     return _upper_half(made) if dtype == BFLOAT16 else made

@@ -120,7 +120,11 @@ class IMA(AverageMethod):
         """Yield that nothing is explored, because no step of ``stage`` or ``epochs`` comes before the last round, or
         clients have one epoch from the start; or that ``cyclic`` raises the clients' rate above their first, though nobody
         gave its highest."""
-        if self.explore == "cyclic" and self.explore_high is None and (first := config.client.pace(1).lr) < _CYCLIC_HIGH:
+        if (
+            self.explore == "cyclic"
+            and self.explore_high is None
+            and (first := config.client.pace(1).lr) < _CYCLIC_HIGH
+        ):
             yield (
                 f"average.explore = 'cyclic' begins its cycles at the rate {_CYCLIC_HIGH:g}, and the clients' first is "
                 f"{first:g}; give another highest rate, as in --set average.explore_high={first:g}"
