@@ -118,7 +118,7 @@ class IMA(AverageMethod):
 
     def doubts(self, config: Config) -> Iterator[str]:
         """Yield that nothing is explored, because no step of ``stage`` or ``epochs`` comes before the last round, or
-        clients have one epoch from the start; or that ``cyclic`` raises the clients' rate above their first, though nobody
+        clients have one epoch from the start; or that ``cyclic`` begins above the clients' first rate, though nobody
         gave its highest."""
         if (
             self.explore == "cyclic"
