@@ -234,14 +234,17 @@ def outputs_of(architecture: Architecture, data: Dataset, shapes: Mapping[str, S
     return max(data.classes, rows[0]) if len(rows) == 1 else data.classes
 
 
-def refuse_tokens(name: str, module: nn.Module, data: Dataset) -> None:
+def refuse_tokens(architecture: Architecture, name: str, module: nn.Module, data: Dataset) -> None:
     """Refuse tokens for a model on numbers, whose layers would say so in torch's words once a client trains.
+
+    A network of the user's own may look them up in a parameter or count them, which the trial with a sample shows.
 
     Raises:
         FedscopeError: names the model, and one that takes them.
     """
     tokens = isinstance(data.x_train, np.ndarray) and data.x_train.dtype.kind == "i"
-    if tokens and not any(isinstance(layer, nn.Embedding) for layer in module.modules()):
+    own = isinstance(architecture, Factory | OwnModel)
+    if tokens and not own and not any(isinstance(layer, nn.Embedding) for layer in module.modules()):
         raise FedscopeError(
             f"model.name = {name!r} takes numbers, but a sample of {data.name} is {data.shape[0]} tokens, which have "
             "to be embedded; give --model gru"

@@ -231,6 +231,12 @@ def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
         except ValueError:
             lengths = "parts of several lengths; fill all up to one, or give tensors or NumPy arrays"
             raise FedscopeError(f"{place} is {_kind(given)} of {lengths}") from None
+        if np.ma.is_masked(given):
+            hidden = int(np.ma.getmaskarray(given).sum())
+            raise FedscopeError(
+                f"{place} is a masked array that hides {hidden:,} of its {array.size:,} values, which would be taken "
+                "as they are; give x.filled(VALUE) with a value of yours, or leave these samples out"
+            )
         if array.dtype.kind in "iuf":
             return array
         if array.dtype.kind == "b":  # one of two classes, or a mask

@@ -397,6 +397,8 @@ def _array(name: str, value: Any) -> tuple[np.ndarray, str]:
         except (TypeError, RuntimeError) as error:
             remedy = f"{name}.dequantize()" if getattr(value, "is_quantized", False) else "it as float32"
             raise FedscopeError(f"{name} is {dtype}, which a run cannot hold; give {remedy}") from error
+    if np.ma.is_masked(value):
+        raise FedscopeError(f"{name} is a masked array, whose hidden numbers would count; give {name}.filled(0)")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:  # arrays of several shapes, or torch's tensors in a list

@@ -26,6 +26,7 @@ from ..models.adapters import (
     scale_of_module,
     settings_of_adapters,
 )
+from ..models.unregistered import say_unregistered
 from ..models.weights import Layout
 from ..rounds.metrics import further
 from ..rounds.run_identity import draw_identity
@@ -277,6 +278,8 @@ class Recorder:
         models, layout = ModelReader(known, place, self._module, self._layout, is_loop).read(
             GivenModels(clients, start, global_, starts)
         )
+        if known.next == 1 and (clause := _unregistered(start, global_, clients)):
+            known.tell("unregistered", f"{place}: {clause}")
         beside = {"samples": samples, "weights": weights, "staleness": staleness}
         cohort = cohort_of(models, beside, mixing, place)
         self._check_partition(known, cohort, place, counted=counted)
@@ -562,6 +565,14 @@ class Recorder:
     def _layout(self) -> Layout | None:
         """The layout of the run; None before its first round."""
         return None if self._writer is None else self._writer.run.layout
+
+
+def _unregistered(start: Any, global_: Any, clients: Any) -> str:
+    """Say what the first module of a round lacks in its ``state_dict()``, as a clause; "" without modules."""
+    given = clients.values() if isinstance(clients, Mapping) else clients if isinstance(clients, list | tuple) else ()
+    models = (one[1] if isinstance(one, tuple) and len(one) == 2 else one for one in (start, global_, *given))
+    module = next((one for one in models if callable(getattr(one, "named_modules", None))), None)
+    return "" if module is None else say_unregistered(module)
 
 
 def _numbers_of(known: AcceptedRounds, metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..option_types import HomePath
 from ..options import style_option
 from ..printing import say
+
+if TYPE_CHECKING:
+    from ...training import Config
 
 #: Fixed before any verdict on them was seen. All of early training, which has six rounds and needs five, and every
 #: third round after it: evenly, because statements on what moves together compare every pair of rounds.
@@ -71,12 +75,32 @@ def command(out: Path, force: bool) -> None:
 
     if (out / "run.json").exists():
         raise FedscopeError(f"{out} is a run itself; give the demo a folder of its own with --out")
-    for step in STEPS:
-        words = [word.format(out=out) for word in step]
-        if step[0] == "train" and not force:
+    steps = [[word.format(out=out) for word in step] for step in STEPS]
+    for words in steps:
+        if words[0] == "train":
+            _refuse_others(words)
+    for words in steps:
+        if words[0] == "train" and not force:
             words = _what_is_left(words)
         if words:
             _do(words + (["--force"] if force else []))
+
+
+def _refuse_others(words: Sequence[str]) -> None:
+    """Refuse a run of the user's where one of the demo's would be.
+
+    Raises:
+        FedscopeError: names it.
+    """
+    from ...checkpoints import FedscopeError, Run
+    from ...training import config_of
+
+    path = Path(words[-1])
+    if not (path / "run.json").exists():
+        return
+    run = Run.open(path)
+    if run.config is None or _identity(config_of(run)) != _identity(_config_of(words)):
+        raise FedscopeError(f"{path} is not the demo's run; give the demo a folder of its own with --out")
 
 
 def _what_is_left(words: list[str]) -> list[str]:
@@ -96,6 +120,23 @@ def _is_unfinished(path: Path) -> bool:
 
     run = Run.open(path)
     return not run.rounds or run.rounds[-1] < config_of(run).run.rounds
+
+
+def _config_of(words: Sequence[str]) -> Config:
+    """Return what one of the demo's trainings is, of the words that it is given in."""
+    from ...training import Config, merge, preset, read_assignments
+
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    seed = read_assignments([f"run.seed={given.get('--seed', 0)}"])
+    return Config.read(merge(preset(given["--method"]), seed))
+
+
+def _identity(config: Config) -> tuple[object, ...]:
+    """Return what tells a run of the demo's from others of the user's."""
+    from ...training.settings.registry import method_name
+
+    methods = (method_name(method) for method in (config.client, config.server, config.average))
+    return *methods, config.data.name, config.data.clients, config.run.rounds, config.run.seed
 
 
 def _do(words: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...checkpoints.io.errors import list_few
 from ...results.tables import write_csv
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Basin:
         gaps: between neighbouring anchors, seen from the minimum, in degrees; they add up to 360.
         step: the grid's, the larger of the two, where nothing tells the minimum's place more closely: it is a point of
             the grid, or a model. 0 where it is the vertex of a parabola.
+        beyond: True if the minimum is a model that lies outside of the grid's range; nothing else there is known.
+        outside: labels of the models that do, which no figure shows.
     """
 
     a: float
@@ -68,6 +71,8 @@ class Basin:
     models: tuple[BasinModel, ...]
     gaps: tuple[float, ...]
     step: float = 0.0
+    beyond: bool = False
+    outside: tuple[str, ...] = ()
 
     @property
     def anchors(self) -> tuple[BasinModel, ...]:
@@ -107,20 +112,25 @@ class Basin:
         'the mean is 0.5 from the minimum of the plane (loss 0.5); the three are 2 from it on average, around it'
         """
         where = "around it" if self.ringed else "on one side of it"
-        edge = ", at the edge of the range" if self.on_edge else ""
+        edge = f", {self._edge()}" if self.on_edge else ""
+        outside = f"; outside of the range: {list_few(self.outside)}" if self.outside else ""
         return (
             f"the mean is {self._far(self.mean.distance)} from the minimum of the plane (loss {self.loss:.3g}{edge}); "
-            f"{self._who()} are {self._far(self.anchor_distance)} from it on average, {where}"
+            f"{self._who()} are {self._far(self.anchor_distance)} from it on average, {where}{outside}"
         )
 
     def caption(self) -> str:
         """Describe it below a figure, whose table has the minimum's loss."""
         where = "all around it" if self.ringed else "all on one side of it"
-        edge = " (at the edge of the range)" if self.on_edge else ""
+        edge = f" ({self._edge()})" if self.on_edge else ""
         return (
             f"distance to the minimum{edge}: the mean {self._far(self.mean.distance).rstrip(',')}; {self._who()} "
             f"{self._far(self.anchor_distance)} on average, {where}"
         )
+
+    def _edge(self) -> str:
+        """Where a minimum lies that may not be the plane's."""
+        return "a model outside of the range" if self.beyond else "at the edge of the range"
 
     def _far(self, distance: float) -> str:
         """A distance in words: where the minimum lies is known to the grid's step alone, unless a parabola tells it."""
@@ -190,7 +200,16 @@ def basin_of(plane: Plane) -> Basin | None:
     )
     angles = sorted(model.angle for model in models if model.role == "anchor")
     gaps = [*np.diff(angles).tolist(), 360 - (angles[-1] - angles[0])]
-    return Basin(a, b, least, on_edge, models, tuple(gaps), step)
+    outside = tuple(model.label for model in plane.models if not _is_within(plane, model.a, model.b))
+    return Basin(a, b, least, on_edge, models, tuple(gaps), step, not _is_within(plane, a, b), outside)
+
+
+def _is_within(plane: Plane, a: float, b: float) -> bool:
+    """Check for a place in the grid's range, of whose ends a model on them may miss some by rounding."""
+    return all(
+        ends[0] - (some := 1e-9 * (ends[-1] - ends[0])) <= at <= ends[-1] + some
+        for at, ends in ((a, plane.a), (b, plane.b))
+    )
 
 
 def _on_plane(plane: Plane) -> tuple[PlaneModel, ...]:

@@ -375,6 +375,7 @@ def test_the_demo_trains_what_is_not_there_and_goes_on_with_what_is_unfinished(
     shutil.copytree(two_rounds / "runs" / "fma", "demo/fma")
     asked: list[list[str]] = []
     monkeypatch.setattr(demo, "_do", asked.append)
+    monkeypatch.setattr(demo, "_identity", lambda config: "")  # the demo's own would take a minute
 
     def begun(*words: str) -> tuple[str, list[str]]:
         """What is said, and the commands that train, but for the other seeds."""
@@ -392,6 +393,20 @@ def test_the_demo_trains_what_is_not_there_and_goes_on_with_what_is_unfinished(
     assert all(step[-1] == "--force" for step in asked)
     with pytest.raises(AssertionError, match="is a run itself; give the demo a folder of its own"):
         said(capsys, "demo", "--out", "demo/fma")
+
+
+def test_the_demo_leaves_runs_of_the_users_alone(
+    two_rounds: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "_do", lambda words: pytest.fail(str(words)))
+    for name in ("fma", "lora"):  # trained otherwise, and recorded
+        shutil.copytree(two_rounds / "runs" / name, f"{name}/fma")
+        for how in ((), ("--force",)):
+            with pytest.raises(
+                AssertionError, match=f"{name}/fma is not the demo's run; give the demo a folder of its"
+            ):
+                said(capsys, "demo", "--out", name, *how)
 
 
 @pytest.mark.slow

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 from ...analysis.named_code import refuse_named_code
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout
+from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.models.expected import STATISTICS
 from ...checkpoints.models.factor_names import about_adapters
+from ...checkpoints.models.unregistered import say_unregistered
 from ...checkpoints.models.wrappers import unwrap
 from .adapter_settings import refuse_misfit_adapters, refuse_unlike_runs
 from .any_model import any_model
@@ -120,6 +122,8 @@ def given_module(
                 "module, a class or function that makes it, or its name, as cnn or module:factory"
             )
         refuse_shapeless(model)
+        if unknown := say_unregistered(cast("nn.Module", model)):
+            warn_user(f"model= is not whole: {unknown}")
         return in_float32(cast("nn.Module", model), f"a {type(model).__name__} is")
     architecture = model_settings(model)
     if base is not None and isinstance(architecture, PretrainedFolder) and Path(base).is_dir():

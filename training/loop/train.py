@@ -159,7 +159,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     data, split = split_dataset(config, data)
     module = build_module(config.model.architecture, data.shape, data.classes, seed=config.run.seed)
     config.model.architecture.refuse_samples(data)
-    refuse_tokens(config.model.name, module, data)
+    refuse_tokens(config.model.architecture, config.model.name, module, data)
     refuse_two_types(config.model.name, module)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
     config = with_engine(config, module, data)

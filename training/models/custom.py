@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.warn_user import warn_user
+from ...checkpoints.models.unregistered import say_unregistered
 from ..import_string import ImportString, describe_error, describe_type
 from ..settings.own_code import OwnCode, short_name
 from ..settings.settings import setting
@@ -93,6 +94,8 @@ def _checked(made: object, place: str) -> nn.Module:
         raise FedscopeError(f"{place} returned {describe_type(made)}, not a torch.nn.Module; return the model itself")
     refuse_unreadable(made, f"{place} returned a module whose ")
     return_logits(made)
+    if unknown := say_unregistered(made):
+        warn_user(f"{place} returned a model that is not whole: {unknown}")
     return in_float32(made, f"{place} returned a model")
 
 

@@ -105,6 +105,26 @@ def test_a_minimum_at_the_border_is_said_to_be_there() -> None:
     assert "on one side of it" in found.sentence()
 
 
+def test_models_outside_of_the_range_are_named() -> None:
+    plane = plane_of((0.0, 0.0), [(2.0, 0.1), (5.0, 1.5), (5.0, -1.5)])  # m0 alone is on the grid, m3 is their mean
+    found = basin_of(plane)
+    assert found is not None
+    assert found.outside == ("m1", "m2", "m3")
+    assert found.sentence().endswith("on one side of it; outside of the range: m1, m2, m3")
+    assert not found.beyond
+    far = basin_of(plane_of((4.0, 0.0), [(2.0, 0.1), (5.0, 1.5), (5.0, -1.5)]))
+    assert far is not None
+    assert (far.beyond, far.a) == (True, 4.0)
+    assert "(loss 0.301, a model outside of the range)" in far.sentence()
+    assert far.caption().startswith("distance to the minimum (a model outside of the range): ")
+    inside = basin_of(plane_of((0.0, 0.0), RING))
+    assert inside is not None
+    assert inside.outside == ()
+    on_corner = basin_of(plane_of((0.0, 0.0), [(3.0, 2.0), (-3.0, 2.0), (0.0, -2.0)]))
+    assert on_corner is not None
+    assert on_corner.outside == ()
+
+
 def test_points_that_are_not_finite_are_passed_over() -> None:
     plane = plane_of((0.25, -0.1), RING)
     plane.loss[:5] = np.nan  # up to the row below the minimum's

@@ -6,6 +6,8 @@ import os
 import re
 import warnings
 import zlib
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -302,6 +304,39 @@ def test_folders_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(tmp_path / "test" / "eel" / "z.png")
     with pytest.raises(FedscopeError, match=r"differ in the classes eel"):
         load_data(f"folder:{tmp_path}")
+
+
+def test_hidden_folders_and_files_are_no_classes_and_no_images(tmp_path: Path) -> None:
+    folder(tmp_path)
+    before = load_data(f"folder:{tmp_path}")
+    noise = RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    for split in ("train", "test"):
+        for place in (".ipynb_checkpoints", "cat/.ipynb_checkpoints"):
+            (tmp_path / split / place).mkdir()
+            Image.fromarray(noise).save(tmp_path / split / place / "0-checkpoint.png")
+        (tmp_path / split / "cat" / "._0.png").write_bytes(b"Mac OS X")
+    (tmp_path / "train" / ".empty").mkdir()
+    data = load_data(f"folder:{tmp_path}")
+    assert (data.sha256, data.classes) == (before.sha256, 2)
+    assert data.y_train.tolist() == before.y_train.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_classes_that_are_numbers_in_another_order_are_told(tmp_path: Path) -> None:
+    def said(names: Sequence[str]) -> list[str]:
+        for split, name in product(("train", "test"), names):
+            (place := tmp_path / str(names) / split / name).mkdir(parents=True)
+            Image.fromarray(RNG.integers(0, 256, (4, 4, 3), dtype=np.uint8)).save(place / "0.png")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            load_data(f"folder:{tmp_path / str(names)}")
+        return [str(one.message) for one in caught]
+
+    (told,) = said(["2", "10", "1"])
+    assert told == (
+        f"folder:{tmp_path}/['2', '10', '1']: classes are numbered in alphabetical order, so the folder 10 is label 1; "
+        "where labels shall follow the numbers, give all names 2 digits, as 01"
+    )
+    assert said(["02", "10", "01"]) == said(["0", "1", "2"]) == said(["3", "4"]) == said(["a1", "a10", "a2"]) == []
 
 
 @pytest.mark.filterwarnings("error")

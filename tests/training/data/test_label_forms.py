@@ -217,3 +217,16 @@ def test_a_recorder_tells_what_are_no_labels(tmp_path: Path) -> None:
         pytest.raises(FedscopeError, match=r"one-hot rows, \[40, 3\], .*; give labels=y_train\.argmax\(1\)$"),
     ):
         Recorder(tmp_path / "run", data=((X, ONE_HOT), (X, ONE_HOT)), partition={0: [0]})
+
+
+def test_masked_arrays_are_refused_for_what_they_hide() -> None:
+    x = np.ma.masked_greater(np.array([[0.5], [1e6], [0.25]]), 10)
+    said = (
+        r"x_test that is a masked array that hides 1 of its 3 values, .* give x\.filled\(VALUE\) with a value of yours"
+    )
+    with pytest.raises(FedscopeError, match=said):
+        taken_data((x, [0, 1, 0]))
+    with pytest.raises(FedscopeError, match=r"y_test that is a masked array that hides 1 of its 3 values"):
+        taken_data((x.filled(0), np.ma.masked_equal([0, 1, 0], 1)))
+    assert taken_data((x.filled(0), [0, 1, 0])).x_test.ravel().tolist() == [0.5, 0.0, 0.25]
+    assert taken_data((np.ma.array([[0.5], [1.0]]), [0, 1])).x_test.ravel().tolist() == [0.5, 1.0], "nothing is hidden"

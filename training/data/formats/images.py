@@ -132,12 +132,22 @@ def _size(path: Path) -> int:
 
 def subfolders(folder: Path) -> list[Path]:
     """Return the folders in a folder, by name."""
-    return sorted(path for path in folder.iterdir() if path.is_dir())
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path))
 
 
 def images_in(folder: Path) -> list[Path]:
     """Return the images in a folder, by name."""
-    return sorted(path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
+    found = (path for path in folder.iterdir() if path.suffix.lower() in ENDINGS and path.is_file())
+    return sorted(path for path in found if not is_hidden(path))
+
+
+def is_hidden(path: Path) -> bool:
+    """Check for what programs put beside images: ``.ipynb_checkpoints``, and ``._cat.png`` of a Mac's archives.
+
+    >>> is_hidden(Path("train/.ipynb_checkpoints")), is_hidden(Path("train/cat"))
+    (True, False)
+    """
+    return path.name.startswith(".")
 
 
 def resize(x: np.ndarray, side: int) -> np.ndarray:
