@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .model_replica import Replica
-from .places import Place
+from .places import WorkerPlace
 from .samples import Samples
 from .stacked_models import STACKED
 from .standard_tasks import is_own
@@ -40,7 +40,7 @@ def points_together(parts: Sequence[Samples], batch: int) -> int:
 
 
 def measure_points(
-    place: Place,
+    place: WorkerPlace,
     parts: Sequence[Samples],
     count: int,
     form: Callable[[int], Replica],

@@ -23,7 +23,7 @@ TEST = "test"
 
 
 @dataclass(frozen=True)
-class Cell(Serializable):
+class LossCell(Serializable):
     """One model at one place: loss and error over the ``samples`` there, and their standard errors over samples.
 
     ``model`` is ``client-7``, ``start``, ``global`` or ``averaged``, ``place`` ``client-7`` or ``test``; a number is
@@ -70,7 +70,7 @@ class RoundMatrix(Serializable):
     round: int
     clients: tuple[int, ...]
     deployed: str
-    cells: tuple[Cell, ...]
+    cells: tuple[LossCell, ...]
     gains: tuple[Gain, ...]
     loss_counts: tuple[float, ...] = ()
     error_counts: tuple[float, ...] = ()
@@ -95,7 +95,7 @@ class RoundMatrix(Serializable):
         """Return a value of the cells as an array [models, places]; NaN where it does not exist.
 
         >>> numbers = {"client-3": 0.5, "test": 1.0}
-        >>> cells = [Cell("client-3", place, 2, loss, None, None, None) for place, loss in numbers.items()]
+        >>> cells = [LossCell("client-3", place, 2, loss, None, None, None) for place, loss in numbers.items()]
         >>> RoundMatrix(1, (3,), "global", tuple(cells), ()).table("loss").tolist()
         [[0.5, 1.0]]
         """
@@ -166,7 +166,7 @@ class Matrix(TableResult):
     format = "fedscope-matrix"
     paged = {"": "draw_page"}
     tables = (
-        Table(".matrix.csv", {"run": str, "round": int, **columns_of(Cell)}),
+        Table(".matrix.csv", {"run": str, "round": int, **columns_of(LossCell)}),
         Table(".gains.csv", {"run": str, "round": int, **columns_of(Gain)}),
     )
 
@@ -289,7 +289,7 @@ def _sentence(run: str, one: RoundMatrix) -> str:
 def lost_words(one: RoundMatrix) -> str:
     """Say that the deployed model diverged, and who else has.
 
-    >>> cells = [Cell(model, TEST, 2, math.nan, None, 1.0, 0.0) for model in ("client-3", "global")]
+    >>> cells = [LossCell(model, TEST, 2, math.nan, None, 1.0, 0.0) for model in ("client-3", "global")]
     >>> lost_words(RoundMatrix(1, (3,), "global", tuple(cells), ()))
     "the global model has no finite loss, so it has no gains (NaN outputs count as wrong); nor has any client's model"
     """
