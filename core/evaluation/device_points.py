@@ -16,7 +16,7 @@ from .model_replica import Replica
 from .places import WorkerPlace
 from .samples import Samples
 from .stacked_models import STACKED
-from .standard_tasks import is_own
+from .standard_tasks import is_own_task
 from .tasks import Task
 from .uint8_images import in_batches
 
@@ -104,7 +104,9 @@ class PointSums:
     def add(self, outputs: Sequence[Tensor], y: Tensor) -> None:
         """Take in a batch: outputs of every model, and targets."""
         outputs = [one if one.dtype == torch.float64 else one.float() for one in outputs]
-        if len(outputs) > 1 and not is_own(self.task):  # of which each sample has a loss of its own, whatever is beside
+        if len(outputs) > 1 and not is_own_task(
+            self.task
+        ):  # of which each sample has a loss of its own, whatever is beside
             together = [torch.cat(list(outputs))], y.repeat(len(outputs), *[1] * (y.dim() - 1))
         else:
             together = outputs, y

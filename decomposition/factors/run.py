@@ -206,10 +206,10 @@ class DecompositionRequest:
         Raises:
             FedscopeError: as :func:`~fedscope.decomposition.factors.tasks.refuse_other_task`.
         """
-        from ...evaluation.standard_tasks import is_own
+        from ...evaluation.standard_tasks import is_own_task
         from .tasks import refuse_other_task
 
-        if is_own(asked_task(self.runs, self.source)):
+        if is_own_task(asked_task(self.runs, self.source)):
             samples = dataset_of(self.runs, self.source).samples(cast(Any, self.source.split))
             refuse_other_task(samples.task, samples.label, self.loss)
 

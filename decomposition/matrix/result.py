@@ -234,7 +234,7 @@ class AtHome:
     least: Gain | None
 
 
-def at_home(one: RoundMatrix) -> AtHome:
+def sum_gains(one: RoundMatrix) -> AtHome:
     """Sum the gains by the deployed model up."""
     name = f"{one.measure}_gain"
     gains = [
@@ -256,7 +256,7 @@ def at_home(one: RoundMatrix) -> AtHome:
 
 
 def _sentence(run: str, one: RoundMatrix) -> str:
-    where, home = f"{run}, round {one.round}: ", at_home(one)
+    where, home = f"{run}, round {one.round}: ", sum_gains(one)
     if one.is_lost:
         return f"{where}{lost_words(one)}"
     if home.least is None:
@@ -323,7 +323,7 @@ def _level(one: RoundMatrix, value: float) -> str:
 
 
 def _numbers(one: RoundMatrix) -> dict[str, Any]:
-    home = at_home(one)
+    home = sum_gains(one)
     tests = {cell.model: {"loss": cell.loss, "error": cell.error} for cell in one.cells if cell.place == TEST}
     return {
         "round": one.round,

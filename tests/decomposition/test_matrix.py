@@ -17,7 +17,7 @@ from scipy.stats import binomtest, t
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.decomposition.matrix.losses import losses_at
-from fedscope.decomposition.matrix.result import Gain, LossCell, Matrix, RoundMatrix, at_home, neighbours
+from fedscope.decomposition.matrix.result import Gain, LossCell, Matrix, RoundMatrix, neighbours, sum_gains
 from fedscope.decomposition.matrix.sure import discordant, is_sure
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
@@ -201,7 +201,7 @@ def test_gains_are_differences_of_cells_and_have_smaller_errors(averaged: Run) -
         assert own.loss is not None
         assert other.loss is not None
         assert gain.loss_gain == pytest.approx(own.loss - other.loss, rel=1e-5, abs=1e-9)
-    home = at_home(one)
+    home = sum_gains(one)
     assert home.measured == len(one.clients)
     assert home.worse == sum(1 for gain in one.gains_of("averaged") if (gain.error_gain or 0) < 0)
 
@@ -313,7 +313,7 @@ def test_nobody_gains_or_loses_by_a_shared_model_that_diverged() -> None:
     ):
         result = Matrix("ima", (lost(whole, *models),))
         assert result.summary() == f"{said}{more}"
-        home = at_home(result.rounds[0])
+        home = sum_gains(result.rounds[0])
         assert (home.measured, home.worse, home.least, math.isnan(home.mean)) == (0, 0, None, True)
         figure = result.figure()
         assert said.partition(": ")[2] in shown(figure)
@@ -395,7 +395,7 @@ def test_few_samples_make_nothing_sure() -> None:
     assert not is_sure(10, math.nan, 0.1, of_errors=True)
     gains = [Gain(k, 0.5, "global", 2, -0.5, 0.1, -1.0, 0.0) for k in range(2)]
     cells = tuple(LossCell("global", place, 2, 1.0, 0.1, 0.5, None) for place in ("client-0", "client-1", "test"))
-    home = at_home(RoundMatrix(1, (0, 1), "global", cells, tuple(gains)))
+    home = sum_gains(RoundMatrix(1, (0, 1), "global", cells, tuple(gains)))
     assert (home.worse, home.surely) == (2, 0)
 
 
