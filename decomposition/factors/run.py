@@ -417,7 +417,7 @@ def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[t
 
 def _window(run: Run, number: int, model: str) -> tuple[int, ...]:
     from ...training import config_at
-    from ...training.methods.said_of_average import members_of
+    from ...training.methods.average_formula import members_of
 
     if model == "global":
         return (number,)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.still import still_of
+from ...plotting.static_fallback import still_of
 from ...plotting.style import SURFACE
 from ...plotting.web_page import as_page, heading, label_text
 

@@ -12,7 +12,7 @@ import numpy as np
 from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_errors
 from ...results import Serializable, Table, TableResult, columns_of, deviation_over, group_rows
-from .sure import is_sure
+from .significance import is_sure
 
 #: the models of a round that all clients share, in the order of the rows; those that were recorded are there
 SERVER = ("start", "global", "averaged")
@@ -221,7 +221,7 @@ class AtHome:
         measured: clients with samples of their own whose gain is a number, those left out whose own model diverged;
             none where the deployed model did.
         worse: for whom their own model is better; surely: by more than two standard errors, see
-            :func:`~fedscope.decomposition.matrix.sure.is_sure`.
+            :func:`~fedscope.decomposition.matrix.significance.is_sure`.
         mean, stderr: of the gains over clients.
         least: the client that gains least, that is, loses most.
     """

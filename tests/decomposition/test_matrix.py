@@ -18,7 +18,7 @@ import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.decomposition.matrix.losses import losses_at
 from fedscope.decomposition.matrix.result import Gain, LossCell, Matrix, RoundMatrix, neighbours, sum_gains
-from fedscope.decomposition.matrix.sure import discordant, is_sure
+from fedscope.decomposition.matrix.significance import discordant, is_sure
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples

@@ -23,8 +23,8 @@ from ...checkpoints.runs.folders import LOST
 from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_number
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds, visible_rounds
 from ..config.config import Config
+from ..methods.average_formula import members_of
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
-from ..methods.said_of_average import members_of
 from ..own_calls import ask
 from ..returned_arrays import is_own_method
 from ..settings.missing_code import is_given

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
+from ..methods.average_formula import is_said
 from ..methods.base import AverageMethod, History
 from ..methods.refused_returns import refuse_averaged
-from ..methods.said_of_average import is_said
 from ..own_calls import ask
 from ..returned_arrays import is_own_method
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..methods.said_of_average import begins_of
+from ..methods.average_formula import begins_of
 from ..settings.values import format_value
 from .own_code import GivenAs, given_with, planned_code_words
 
