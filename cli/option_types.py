@@ -73,7 +73,7 @@ class Count(_Type):
         return number
 
 
-class OwnCode(_Type):
+class OwnCodeType(_Type):
     """A name, or code of the user's own: ``module:factory``, or ``arch.py:Net``, which only a command line may say."""
 
     name = "name"

@@ -14,7 +14,7 @@ from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError
 from ..evaluation.device import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
-from .option_types import Count, Formats, HomePath, Inches, InFolder, OwnCode, Precision, ResultPath, Words
+from .option_types import Count, Formats, HomePath, Inches, InFolder, OwnCodeType, Precision, ResultPath, Words
 
 if TYPE_CHECKING:
     from ..training.jobs.launchers import Launcher
@@ -153,14 +153,14 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
         options += [
             click.option(
                 "--data",
-                type=OwnCode(),
+                type=OwnCodeType(),
                 metavar="NAME",
                 help="Data to measure on: digits, a file.npz, folder:PATH, or what your own module:factory returns "
                 "(default: the run's data).",
             ),
             click.option(
                 "--model",
-                type=OwnCode(),
+                type=OwnCodeType(),
                 metavar="NAME",
                 help="Architecture of plain .pt, .ckpt, .bin, .safetensors or .npz files: mlp, cnn, resnet18-gn, ... "
                 "(docs/methods.md lists all), your own as arch.py:Net, module:factory or 'module:factory(16)', or "
@@ -176,7 +176,7 @@ def source_options(split: str, *, files: bool, both: bool = False, code: bool = 
     options += [
         click.option(
             "--task",
-            type=OwnCode(),
+            type=OwnCodeType(),
             metavar="NAME",
             help="What is measured: classification, regression, sequences, sequence-classification, or your own "
             "module:factory (default: the "

@@ -19,7 +19,7 @@ import click
 from ..checkpoints import FedscopeError, real_path
 from ..checkpoints.io.errors import list_few, spans
 from ..checkpoints.io.untrusted import at_home
-from .redraw_settings import ADDRESS, RANGE, Attrs, addresses_of, other_rounds, other_setting, words_of
+from .redraw_settings import ADDRESS, RANGE, Attrs, addresses_of, mistyped_rounds, other_setting, words_of
 from .settings_diff import option_differs
 
 
@@ -53,7 +53,7 @@ def _others(typed: Mapping[click.Parameter, Any], stored: Sequence[tuple[Path, A
     if what := _other_models(given, [attrs for _, attrs in stored]):
         yield stored[0][0], what
     for place, (file, kept) in enumerate(stored):
-        if numbers := other_rounds(given, kept, place, len(stored)):
+        if numbers := mistyped_rounds(given, kept, place, len(stored)):
             yield file, f"round{'s' if len(numbers) > 1 else ''} {spans(numbers)}"
         for param, value in typed.items():
             if (found := other_setting(str(param.name), value, kept, param)) is not None:

@@ -41,7 +41,7 @@ def addresses_of(attrs: Attrs) -> list[str]:
     return [str(one) for one in said] if isinstance(said, list | tuple) else []
 
 
-def other_rounds(given: Mapping[str, Any], kept: Attrs, place: int, count: int) -> list[int]:
+def mistyped_rounds(given: Mapping[str, Any], kept: Attrs, place: int, count: int) -> list[int]:
     """The rounds of a result, where others were typed; else none.
 
     Args:

@@ -11,7 +11,7 @@ from ..training.config.field_names import ALSO, KEYWORDS, plain_name
 from .train_flags import PLACES
 
 if TYPE_CHECKING:
-    from ..training.config.setting_names import Place
+    from ..training.config.setting_names import SettingPlace
 
 #: what is neither an option nor a setting, but part of another option's value
 _PARTS = {"alpha": "--partition dirichlet:VALUE", "dirichlet-alpha": "--partition dirichlet:VALUE"}
@@ -48,16 +48,16 @@ def _of_settings(command: str, name: str, flags: list[str]) -> str:
         return ""
     if command == "sweep" and name == "method":
         return "; methods are varied: method=A,B,C"
-    from ..training.config.setting_names import Place, places_of  # loads all methods
+    from ..training.config.setting_names import SettingPlace, places_of  # loads all methods
 
-    places = [Place(PLACES[f"--{name}"])] if f"--{name}" in PLACES else places_of(name)
+    places = [SettingPlace(PLACES[f"--{name}"])] if f"--{name}" in PLACES else places_of(name)
     ways = [_written(place, vary=command == "sweep") for place in places]
     if name in _PARTS:
         ways.insert(0, _PARTS[name] if "--partition" in flags else _PARTS[name].replace("--partition ", _AS_SETTING))
     return f"; write {', or '.join(ways)}" if ways else ""
 
 
-def _written(place: Place, *, vary: bool) -> str:
+def _written(place: SettingPlace, *, vary: bool) -> str:
     """How a setting is written in a command line, and how a sweep varies it."""
     of = place.words().removeprefix(place.place)
     return f"--set {place.place}=VALUE{of}" + (f", or {place.place}=A,B,C to vary it" if vary else "")

@@ -117,6 +117,7 @@ MODULES = {
     "decomposition.explanation.beside_factors": "decomposition.explanation.context_measures",
     "decomposition.explanation.greatest_factor": "decomposition.explanation.dominant_factor",
     "decomposition.forgetting.counting": "decomposition.forgetting.accuracy",
+    "decomposition.matrix.sure": "decomposition.matrix.significance",
     "decomposition.parameters.choosing": "decomposition.parameters.selection",
     "decomposition.synergy.micro_classes": "training.methods.shared.micro_classes",
     "landscape.cluster.jobs": "distributed.worker",

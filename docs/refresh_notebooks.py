@@ -64,7 +64,7 @@ def execute(source: str, names: dict[str, Any]) -> Any:
 
 def shown(value: Any, count: int) -> list[dict[str, Any]]:
     """Return the outputs of a cell's last value: a result's sentence, then its figures."""
-    from fedscope.plotting.still import draw_small
+    from fedscope.plotting.static_fallback import draw_small
 
     figures = value.figures() if hasattr(value, "figures") else {}
     # the sentence stands above the pictures, in an output of its own: a code host shows one form of an output

@@ -32,7 +32,7 @@ from .planes.basis.plane_bases import near_clients as near_clients
 from .planes.basis.plane_bases import random_directions as random_directions
 from .planes.basis.plane_bases import span_of as span_of
 from .planes.basis.plane_bases import through_models as through_models
-from .planes.basis.same_axes import on_same_axes as on_same_axes
+from .planes.basis.shared_axes import on_same_axes as on_same_axes
 from .planes.figure import draw_panels as draw_panels
 from .planes.figure import draw_plane as draw_plane
 from .planes.many_planes import Panel as Panel

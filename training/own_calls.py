@@ -22,7 +22,7 @@ import numpy as np
 from ..checkpoints import DiskMatrix, Weights
 from .handed import ChangedError, Handed, is_opened
 from .import_string import is_elsewhere
-from .returned_arrays import ReturnedError, is_own
+from .returned_arrays import ReturnedError, is_own_method
 from .settings.registry import method_name
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def watching_everyone() -> Iterator[None]:
 
 
 def _is_watched(method: object) -> bool:
-    return _everyone.get() or is_own(method)
+    return _everyone.get() or is_own_method(method)
 
 
 def watched(method: object, call: Callable[P, R], *args: P.args, **none: P.kwargs) -> R:

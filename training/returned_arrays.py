@@ -36,11 +36,11 @@ class ReturnedError(FedscopeError):
         return type(self), (str(self), self.check)
 
 
-def is_own(method: object) -> bool:
+def is_own_method(method: object) -> bool:
     """Check whether a method is somebody's own, and not one of fedscope's.
 
     >>> from fedscope.training.methods.servers.fma import FMA
-    >>> is_own(FMA())
+    >>> is_own_method(FMA())
     False
     """
     return is_somebodys(type(method))

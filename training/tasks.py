@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints import FedscopeError, nearest
 from ..checkpoints.io.shell_words import quoted
 from ..evaluation.criteria import PlainCriterion, task_of_criterion
-from ..evaluation.standard_tasks import CLASSIFICATION, TASKS, is_own
+from ..evaluation.standard_tasks import CLASSIFICATION, TASKS, is_own_task
 from ..evaluation.tasks import Plain, Task
 from .data.split import parse_partition
 from .import_string import ImportString, describe_type, is_call, names_a_file
@@ -180,7 +180,7 @@ def _take(given: Any, name: str, place: str, *, handed: bool) -> Task:
         return criterion
     task = given if criterion is None else criterion
     if isinstance(task, Task):
-        if not is_own(task):
+        if not is_own_task(task):
             return task
         named = copy(task)
         named.name = name

@@ -23,7 +23,7 @@ from ..models.weights import BFLOAT16, Layout, TensorEntry, is_extra, tensors_of
 from ..models.wrappers import BEFORE, cleared_name, unwrap
 
 #: a device and an address on it; of a processor the address alone, as arrays have it
-Place = tuple[str, int] | int
+MemoryAddress = tuple[str, int] | int
 #: in a clause of :func:`difference` between the type of a model's tensor and the run's
 IN_PRECISION = ", the run's models in "
 _FLOATS = ("float16", "float32", "float64")
@@ -43,7 +43,7 @@ class ModelTensors:
     arrays: dict[str, np.ndarray]
     dtypes: dict[str, str]
     parameters: frozenset[str] | None
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, MemoryAddress] = field(default_factory=dict)
 
     def layout(self, model: Layout | None = None) -> Layout:
         """Make the layout of these tensors.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..io.errors import FedscopeError
-from ..rounds.metrics import COLUMNS, COUNTED, MADE, MOST_OWN, is_column, is_own
+from ..rounds.metrics import COLUMNS, COUNTED, MADE, MOST_OWN, is_column, is_own_column
 
 
 def read_metrics(metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:
@@ -48,7 +48,7 @@ def warn_of_numbers(numbers: Mapping[str, float | None]) -> str:
     ''
     """
     for name, value in numbers.items():
-        share = "error" in name and is_column(name) and not is_own(name)
+        share = "error" in name and is_column(name) and not is_own_column(name)
         if share and value is not None and not math.isnan(value) and not 0 <= value <= 1:
             return (
                 f"{name} is {value:g}, and an error is a share from 0 to 1; it is recorded so, and curves and table "
@@ -76,7 +76,7 @@ def warn_of_columns(numbers: Iterable[str], columns: Sequence[str]) -> str:
     odd = next((name for name in numbers if name not in COLUMNS and name not in columns), None)
     if odd is None:
         return ""
-    if is_own(odd):
+    if is_own_column(odd):
         return (
             f"the metric {odd!r} stays in the rounds' files, and is in no table, which has {MOST_OWN} columns of a "
             "loop's own; give fewer names, as the mean over clients in place of one each"

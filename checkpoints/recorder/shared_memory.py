@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .coerce_models import ModelTensors, Place
+from .coerce_models import MemoryAddress, ModelTensors
 
 #: as many numbers are not the same by chance
 _MANY = 12
-Places = frozenset[tuple[str, Place]]
+Places = frozenset[tuple[str, MemoryAddress]]
 
 #: what a loop does instead
 COPY = "copy each before it is changed: copy.deepcopy(net), copy.deepcopy(net.state_dict())"

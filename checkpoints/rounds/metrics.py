@@ -76,10 +76,10 @@ def is_column(name: str) -> bool:
     return known or (OWN.fullmatch(name) is not None and not MADE.fullmatch(name))
 
 
-def is_own(name: str) -> bool:
+def is_own_column(name: str) -> bool:
     """Check whether a column is one that a loop has named itself.
 
-    >>> is_own("top5"), is_own("test_error"), is_own("drift_kept")
+    >>> is_own_column("top5"), is_own_column("test_error"), is_own_column("drift_kept")
     (True, False, False)
     """
     return is_column(name) and name not in COLUMNS and not FURTHER.fullmatch(name)
@@ -93,7 +93,7 @@ def further(metrics: Iterable[Iterable[str]]) -> tuple[str, ...]:
     ('test_error_photo', 'top5')
     """
     found = dict.fromkeys(name for names in metrics for name in names if name not in COLUMNS)
-    own = [name for name in found if is_own(name)]
+    own = [name for name in found if is_own_column(name)]
     beyond = set(own[MOST_OWN:])
     return tuple(name for name in found if is_column(name) and name not in beyond)
 

@@ -42,7 +42,7 @@ class Round:
         self.identity = identity
 
     def __repr__(self) -> str:
-        from .round_words import describe_round
+        from .round_repr import describe_round
 
         return describe_round(self)
 

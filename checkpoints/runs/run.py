@@ -89,7 +89,7 @@ class Run:
         return cls(path, read_info(path))
 
     def __repr__(self) -> str:
-        from .run_words import describe_run
+        from .run_repr import describe_run
 
         return describe_run(self)
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...checkpoints.io.shell_words import command_line
-from ..option_types import Count, InFolder, OwnCode, Words
+from ..option_types import Count, InFolder, OwnCodeType, Words
 from ..options import Output, base_of, output_options, surface_options
 from ..printing import say, say_json
 
@@ -48,13 +48,13 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 )
 @click.option(
     "--model",
-    type=OwnCode(),
+    type=OwnCodeType(),
     metavar="NAME",
     help="Models: their architecture, stored in the run: mlp, module:factory or hf:FOLDER.",
 )
 @click.option(
     "--data",
-    type=OwnCode(),
+    type=OwnCodeType(),
     metavar="NAME",
     help="Models: the data to measure them on, stored in the run: digits, a file.npz, ...",
 )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...checkpoints import FedscopeError
-from ..option_types import Count, HomePath, InFolder, OwnCode, ResultPath, Words
+from ..option_types import Count, HomePath, InFolder, OwnCodeType, ResultPath, Words
 from ..options import accept_data_option, base_of, colour_scale_option, refuse_given, standardise_option, style_option
 from ..printing import say, say_json
 
@@ -43,13 +43,13 @@ from ..printing import say, say_json
 )
 @click.option(
     "--data",
-    type=OwnCode(),
+    type=OwnCodeType(),
     metavar="NAME",
     help="With --compute: data to measure on, where a run names code of your own.",
 )
 @click.option(
     "--model",
-    type=OwnCode(),
+    type=OwnCodeType(),
     metavar="NAME",
     help="With --compute: the architecture, where a run names code of your own.",
 )

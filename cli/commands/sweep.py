@@ -99,7 +99,7 @@ def command(varied: Varied, out: Path | None, resume: Path | None, dry_run: bool
     from ...training import Sweep, train_plan
     from ...training.sweeps.own_code import with_given_code
     from ...training.sweeps.own_task import tasks_of_options
-    from ...training.sweeps.printed import resuming
+    from ...training.sweeps.printed_commands import resuming
 
     by, seeds = jobs.chosen(), varied.seeds
     if resume is not None:
@@ -229,7 +229,7 @@ def _dry(plan: Any, out: Path, given: Path | None, as_json: bool) -> None:
     from ...analysis.execution import describe_seconds
     from ...checkpoints import format_size
     from ...training.sweeps.estimates import estimate
-    from ...training.sweeps.printed import printed_commands
+    from ...training.sweeps.printed_commands import printed_commands
     from ...training.sweeps.sweep import plan_there, rounds_there
 
     plan = plan_there(plan, out)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from .model_replica import Replica
-from .places import Place
+from .places import WorkerPlace
 from .samples import Samples
 from .stacked_models import STACKED
-from .standard_tasks import is_own
+from .standard_tasks import is_own_task
 from .tasks import Task
 from .uint8_images import in_batches
 
@@ -40,7 +40,7 @@ def points_together(parts: Sequence[Samples], batch: int) -> int:
 
 
 def measure_points(
-    place: Place,
+    place: WorkerPlace,
     parts: Sequence[Samples],
     count: int,
     form: Callable[[int], Replica],
@@ -104,7 +104,9 @@ class PointSums:
     def add(self, outputs: Sequence[Tensor], y: Tensor) -> None:
         """Take in a batch: outputs of every model, and targets."""
         outputs = [one if one.dtype == torch.float64 else one.float() for one in outputs]
-        if len(outputs) > 1 and not is_own(self.task):  # of which each sample has a loss of its own, whatever is beside
+        if len(outputs) > 1 and not is_own_task(
+            self.task
+        ):  # of which each sample has a loss of its own, whatever is beside
             together = [torch.cat(list(outputs))], y.repeat(len(outputs), *[1] * (y.dim() - 1))
         else:
             together = outputs, y

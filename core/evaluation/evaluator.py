@@ -24,7 +24,7 @@ from .device import CPU, Compute, Item, Result, run_in_workers, torch_threads
 from .device_points import measure_points, points_together
 from .model_replica import Replica
 from .module_copy import copy_module
-from .places import Place
+from .places import WorkerPlace
 from .samples import Samples
 from .stacked_models import STACKED
 from .tasks import Tally
@@ -114,12 +114,12 @@ class Evaluator:
         self.batch = batch if batch is not None else default_batch(module, self.samples, self.device)
         # the first device's is taken first
         self._idle = [
-            Place.holding(module, compute.on(k), self.parts) for k in reversed(range(len(self.compute.devices)))
+            WorkerPlace.holding(module, compute.on(k), self.parts) for k in reversed(range(len(self.compute.devices)))
         ]
         place = self._idle[-1]
         self._data = place.data
         # not a method of this object: a cycle would keep it and its models in memory until it is looked for
-        self._new = partial(Place, module, place.compute, place.data, place.layered)
+        self._new = partial(WorkerPlace, module, place.compute, place.data, place.layered)
         (first,) = place.replicas(1)
         self.layout = first.layout
         try_out(first, [(part, x, y) for part, (x, y) in zip(self.parts, self._data, strict=True)])
@@ -176,7 +176,7 @@ class Evaluator:
         form: Callable[[int, Replica], None],
         spanning: Together | None,
         group: list[int],
-        place: Place,
+        place: WorkerPlace,
         stop: Event,
     ) -> list[Measured]:
         """Measure a group of models as :meth:`evaluate` yields them, here in a worker's place."""
@@ -226,7 +226,7 @@ class Evaluator:
         A model is asked for where it is measured, so that of models on the disk a worker holds one at a time.
         """
 
-        def task(i: int, place: Place, stop: Event) -> Tensor:
+        def task(i: int, place: WorkerPlace, stop: Event) -> Tensor:
             (replica,) = place.replicas(1)
             load_into(replica, models[i])
 
@@ -259,7 +259,7 @@ class Evaluator:
 
     @ordinary_tensors()
     def each(
-        self, task: Callable[[Item, Place, Event], Result], items: Sequence[Item]
+        self, task: Callable[[Item, WorkerPlace, Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
         """Yield what ``task(item, place, stop)`` gives in a worker's place, in the order of the items; here."""
         return self._run(task, items)
@@ -271,7 +271,7 @@ class Evaluator:
         with refuse_without_memory(place.compute.device, f"hold {len(x):,} more samples"):
             return place.replicas(1)[0].prepare(x)
 
-    def place(self) -> Place:
+    def place(self) -> WorkerPlace:
         """Make a further worker's place, on the first device."""
         return self._new()
 
@@ -288,7 +288,7 @@ class Evaluator:
                 "--normalization"
             ) from None
 
-    def _measure(self, replica: Replica, place: Place, stop: Event) -> tuple[np.ndarray, np.ndarray]:
+    def _measure(self, replica: Replica, place: WorkerPlace, stop: Event) -> tuple[np.ndarray, np.ndarray]:
         def means(batch: int) -> tuple[np.ndarray, np.ndarray]:
             (found,) = self._means(1, lambda part, number, x: [replica.logits(x)], place, batch, stop)
             return found
@@ -296,7 +296,7 @@ class Evaluator:
         return self._halving(means, place, max(map(len, self.parts)))
 
     def _measure_there(
-        self, form: Callable[[int, Replica], None], group: list[int], place: Place, stop: Event
+        self, form: Callable[[int, Replica], None], group: list[int], place: WorkerPlace, stop: Event
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         """Measure a group of models on a device: in one pass, and where there is no memory for that one by one."""
         replica = place.stacked[1] if place.stacked is not None else place.replicas(1)[0]
@@ -326,7 +326,7 @@ class Evaluator:
 
         return [alone(i) for i in group]
 
-    def _halving(self, work: Callable[[int], Result], place: Place, most: int) -> Result:
+    def _halving(self, work: Callable[[int], Result], place: WorkerPlace, most: int) -> Result:
         """Return ``work(batch)``, with half the batch as often as a device's memory runs out.
 
         Args:
@@ -358,7 +358,7 @@ class Evaluator:
         self,
         models: int,
         outputs_of: Callable[[int, int, Tensor], Sequence[Tensor]],
-        place: Place,
+        place: WorkerPlace,
         batch: int,
         stop: Event,
     ) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -379,7 +379,7 @@ class Evaluator:
         return [(loss, error) for loss, error in means]
 
     def _run(
-        self, task: Callable[[Item, Place, Event], Result], items: Sequence[Item]
+        self, task: Callable[[Item, WorkerPlace, Event], Result], items: Sequence[Item]
     ) -> Generator[Result, None, None]:
         return run_in_workers(task, items, make=self._new, workers=self.compute.workers, idle=self._idle)
 
@@ -392,12 +392,12 @@ class RemoteEvaluation:
     form: Callable[[int, Replica], None]
     spanning: Together | None
 
-    def __call__(self) -> tuple[Callable[..., list[Measured]], Place]:
+    def __call__(self) -> tuple[Callable[..., list[Measured]], WorkerPlace]:
         """Make the function that measures a group there, and the place where it does."""
         return partial(self.evaluator.measured, self.form, self.spanning), self.evaluator.place()
 
 
-def _evaluate_remotely(group: list[int], place: tuple[Callable[..., list[Measured]], Place], stop: Event) -> Any:
+def _evaluate_remotely(group: list[int], place: tuple[Callable[..., list[Measured]], WorkerPlace], stop: Event) -> Any:
     measured, own = place
     return measured(group, own, stop)
 

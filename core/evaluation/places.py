@@ -15,7 +15,7 @@ from .stacked_models import TRIED, PostponingReplica, StackedModels, stacked_mod
 from .uint8_images import Inputs
 
 
-class Place:
+class WorkerPlace:
     """What one worker has; its data are the other workers' too, where these are on the same device.
 
     Attributes:
@@ -40,7 +40,7 @@ class Place:
         self._replicas: list[Replica] = []
 
     @classmethod
-    def holding(cls, module: nn.Module, compute: Compute, parts: Sequence[Samples]) -> Place:
+    def holding(cls, module: nn.Module, compute: Compute, parts: Sequence[Samples]) -> WorkerPlace:
         """Bring data sets to a device.
 
         Raises:

@@ -47,7 +47,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Recording:
+class PrefixRecording:
     """What one model has computed of a batch: its calls, and outputs by the call's number."""
 
     calls: tuple[Call, ...]
@@ -82,7 +82,7 @@ class WatchedModule:
 
     def record(
         self, x: Tensor, needed: Collection[int], changed: Collection[int] = (), seen: list[Any] | None = None
-    ) -> tuple[Any, Recording]:
+    ) -> tuple[Any, PrefixRecording]:
         """Compute the outputs, and keep those of some calls.
 
         Args:
@@ -108,9 +108,9 @@ class WatchedModule:
 
         with self._acting(act):
             outputs = self._module(x)
-        return outputs, Recording(tuple(call for call in calls if call is not None), kept)
+        return outputs, PrefixRecording(tuple(call for call in calls if call is not None), kept)
 
-    def resume(self, recording: Recording, cut: Cut, x: Tensor, changed: Collection[int] = ()) -> Any:
+    def resume(self, recording: PrefixRecording, cut: Cut, x: Tensor, changed: Collection[int] = ()) -> Any:
         """Compute the outputs of the present model, of which the calls before ``cut`` were recorded under another.
 
         Raises:

@@ -26,7 +26,7 @@ from .evaluator import Evaluator, Together
 from .model_replica import Replica
 from .normalization import Normalization
 from .samples import Samples
-from .standard_tasks import CLASSIFICATION, is_own
+from .standard_tasks import CLASSIFICATION, is_own_task
 from .tasks import unit_of
 from .uint8_images import in_batches
 
@@ -247,7 +247,7 @@ def fingerprint(
         "module": _sha256(repr(module).encode()),
         # what a module of one's own computes may change and leave its layers' names as they are
         "outputs": _sha256(outputs.tobytes()),
-        **(_task_answers(evaluator, models[0], outputs) if is_own(evaluator.samples.task) else {}),
+        **(_task_answers(evaluator, models[0], outputs) if is_own_task(evaluator.samples.task) else {}),
         "models": [digest(model) for model in models],
         "data": [data_identity(part) for part in evaluator.parts],
         # of a kind each gives the same numbers, and one of several may be busy when this goes on

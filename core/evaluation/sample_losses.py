@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .evaluator import Evaluator
 from .model_replica import Replica
-from .places import Place
+from .places import WorkerPlace
 
 #: numbers that are kept at most; of more models they are measured again where they are asked for
 KEPT = 2**25
@@ -64,7 +64,7 @@ class SampleLosses:
         found = {i: losses for i in wanted if (losses := self.kept(i)) is not None}
         lacking = [i for i in wanted if i not in found]
 
-        def measure(i: int, place: Place, stop: Event) -> np.ndarray:
+        def measure(i: int, place: WorkerPlace, stop: Event) -> np.ndarray:
             (replica,) = place.replicas(1)
             form(i, replica)
             inputs, targets = place.data[0]

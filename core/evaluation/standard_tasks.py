@@ -321,6 +321,6 @@ TASKS: Mapping[str, Task] = {
 }
 
 
-def is_own(task: Task) -> bool:
+def is_own_task(task: Task) -> bool:
     """Check whether a task is code of the user's own."""
     return type(task) not in map(type, TASKS.values())

@@ -22,7 +22,7 @@ from .layered_replica import replica_for
 from .model_replica import Replica
 from .module_copy import refuse_borrowed
 from .samples import Samples
-from .standard_tasks import Classification, is_own
+from .standard_tasks import Classification, is_own_task
 from .tasks import Task
 from .uint8_images import Inputs
 
@@ -145,7 +145,7 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
     """
     for part, x, y in data:
         part.task.fit(_answer(replica, x[:1], part), part)
-        if is_own(part.task):
+        if is_own_task(part.task):
             few = min(len(x), 2)
             outputs = _answer(replica, x[:few], part)
             with refuse_without_memory(str(replica.device), f"try out the task {part.task.name} on {part.label}"):

@@ -36,7 +36,7 @@ WIDE = 0.85
 
 
 @dataclass(frozen=True, eq=False)
-class LayerMap:
+class LayerHeatmap:
     """One map.
 
     Attributes:
@@ -61,7 +61,7 @@ class LayerMap:
 def draw_layer_maps(
     layers: Sequence[str],
     columns: Sequence[str],
-    maps: Sequence[LayerMap],
+    maps: Sequence[LayerHeatmap],
     *,
     axis: str,
     remark: str,
@@ -104,7 +104,7 @@ def draw_layer_maps(
         return sheet.finished(said)
 
 
-def _draw(axes: Axes, one: LayerMap) -> tuple[Any, bool]:
+def _draw(axes: Axes, one: LayerHeatmap) -> tuple[Any, bool]:
     """The image, and whether its scale is logarithmic."""
     from matplotlib.colors import LogNorm
 
@@ -117,19 +117,19 @@ def _draw(axes: Axes, one: LayerMap) -> tuple[Any, bool]:
     return heat_map(axes, one.values, SURFACE, hatched=True), False
 
 
-def _height_of_label(one: LayerMap) -> float:
+def _height_of_label(one: LayerHeatmap) -> float:
     """Return how high a map has to be, in inches, that the label of its bar reaches into no other map."""
     words = re.sub(r"[${}^\\]", "", _label_of(one))
     return LETTER * len(words) - BEYOND
 
 
-def _label_of(one: LayerMap) -> str:
+def _label_of(one: LayerHeatmap) -> str:
     """The label of a bar that is not logarithmic, with the power of ten of long numbers."""
     power = power_of_ten(one.values, 3)
     return rf"$10^{{{power}}}$ {one.label}".strip() if power else one.label
 
 
-def _draw_bar(axes: Axes, image: Any, one: LayerMap, high: float, *, log: bool) -> None:
+def _draw_bar(axes: Axes, image: Any, one: LayerHeatmap, high: float, *, log: bool) -> None:
     """The colour bar; of long numbers the power of ten stands in the unit."""
     if log:
         known = np.abs(one.values[np.isfinite(one.values)])
@@ -143,7 +143,7 @@ def _draw_bar(axes: Axes, image: Any, one: LayerMap, high: float, *, log: bool) 
         drawn.ax.yaxis.set_major_formatter(lambda value, _: f"{value / 10.0**power:g}")
 
 
-def _write_numbers(axes: Axes, image: Any, one: LayerMap, *, errors: bool) -> None:
+def _write_numbers(axes: Axes, image: Any, one: LayerHeatmap, *, errors: bool) -> None:
     """Write each number into its cell, in the one of black and white that can be read there."""
     for (row, column), value in np.ndenumerate(one.values):
         if not np.isfinite(value):

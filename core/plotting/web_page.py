@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints.io.visible_text import visible
 
 if TYPE_CHECKING:
-    from .still import Still
+    from .static_fallback import Still
 
 #: of scripts that lay pages out for narrow windows: words in lines of so many letters, as plotly takes them
 BROKEN = r"""

@@ -17,7 +17,7 @@ from ..results import Result, make_visible
 
 
 @dataclass(frozen=True)
-class Kind:
+class ReportEntry:
     """Results of one analysis.
 
     Attributes:
@@ -53,9 +53,9 @@ SECTIONS = ("Factors", "Surfaces", "Similarity", "Dispersion", "Servers", "Clien
 
 
 @cache
-def kinds() -> tuple[Kind, ...]:
+def kinds() -> tuple[ReportEntry, ...]:
     """All that a report shows, in the order of the page."""
-    found = [Kind(one, shown) for one in analyses() for shown in one.reports]
+    found = [ReportEntry(one, shown) for one in analyses() for shown in one.reports]
     return tuple(sorted(found, key=lambda kind: (SECTIONS.index(kind.section), kind.shown.place, kind.name)))
 
 
@@ -67,7 +67,7 @@ class Found:
         base: its path without an extension; name: the same within the run's folder, or as its folder was given.
     """
 
-    kind: Kind
+    kind: ReportEntry
     base: Path
     name: str
     result: Result
@@ -117,7 +117,7 @@ def find_results(run: Run, folders: Sequence[Path] = ()) -> Beside:
 
 
 def _of_kind(
-    run: Run, kind: Kind, stored: Sequence[Stored], left_out: dict[str, str], *, strangers: bool
+    run: Run, kind: ReportEntry, stored: Sequence[Stored], left_out: dict[str, str], *, strangers: bool
 ) -> Iterator[Found]:
     """Results of a question among those of a folder; ``strangers`` are said to be left out."""
     for one in stored:

@@ -13,7 +13,7 @@ from ..analysis.runs import distinct_names, open_run
 from ..analysis.settings import EvaluationSettings
 from ..checkpoints import FedscopeError, Run, expand_home, format_size, nearest, write_durably
 from ..checkpoints.io.keywords import speak_keywords
-from ..checkpoints.io.one_screen import screen
+from ..checkpoints.io.repr_screen import screen
 from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
 from ..checkpoints.io.warn_user import warn_user
 from ..landscape.planes.drawing.color_scales import SurfaceColours

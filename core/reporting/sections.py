@@ -15,7 +15,7 @@ from ..checkpoints import FedscopeError, Run, format_size, has_no_server, regula
 from ..decomposition.explanation.result import Explanation
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..landscape.planes.result import Plane
-from ..plotting.still import draw_small
+from ..plotting.static_fallback import draw_small
 from ..plotting.web_page import escape_html, keep_together
 from ..training.curves.result import Curves
 from ..training.loop.verify_run import Soundness

@@ -24,8 +24,8 @@ from ..checkpoints.io.untrusted import expand_home
 from ..checkpoints.io.visible_text import visible
 from ..checkpoints.io.warn_user import warn_user
 from .labels import names_in, rename, runs_named
-from .one_screen import describe
 from .pictures import picture_of
+from .result_repr import describe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

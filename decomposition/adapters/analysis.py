@@ -15,7 +15,7 @@ from ...checkpoints.models.adapters import factors_in, settings_of_run
 from ...checkpoints.models.products import Adapters, odd_one, unclear_factors
 from ...evaluation.device import precision_of
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for, name_of
-from .means import RoundMeans
+from .means import RoundAdapterMeans
 from .recorded_adapters import about_products, adapters_of_run, said_again, warn_of_products
 from .result import AdapterMeans
 
@@ -73,8 +73,8 @@ def adapters(
                 "precision": precision_of(module, source.precision),
             }
 
-        def task(number: int) -> WorkUnit[RoundMeans]:
-            def measure(report: Report) -> RoundMeans:
+        def task(number: int) -> WorkUnit[RoundAdapterMeans]:
+            def measure(report: Report) -> RoundAdapterMeans:
                 from .means import round_means
 
                 found = round_means(opened.round(number), products)
@@ -85,7 +85,7 @@ def adapters(
                     found = with_cost(found, round_, products, module, samples, source.compute, report)
                 return found
 
-            return WorkUnit(f"{opened.path}@{number}", RoundMeans, measure, opened.layout.size)
+            return WorkUnit(f"{opened.path}@{number}", RoundAdapterMeans, measure, opened.layout.size)
 
         def compute(attrs: dict[str, Any], work: Execution) -> AdapterMeans:
             with work.store(settings, *ROUNDS) as store:

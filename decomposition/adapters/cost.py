@@ -14,19 +14,19 @@ from ...checkpoints.models.products import Adapters
 from ...evaluation.device import Compute
 from ...evaluation.samples import Samples
 from ..matrix.losses import losses_at
-from .means import RoundMeans, means_of
+from .means import RoundAdapterMeans, means_of
 from .recorded_adapters import factors_of
 
 
 def with_cost(
-    found: RoundMeans,
+    found: RoundAdapterMeans,
     round_: Round,
     adapters: Adapters,
     module: nn.Module,
     samples: Samples,
     compute: Compute,
     progress: Callable[[int, int], None] | None = None,
-) -> RoundMeans:
+) -> RoundAdapterMeans:
     """Add the cost of averaging factors to a round's last row, see
     :class:`~fedscope.decomposition.adapters.means.LayerMeans`.
 
@@ -51,7 +51,7 @@ def with_cost(
     whole = replace(
         found.cells[-1], cost=loss, cost_stderr=loss_stderr, error_cost=error, error_cost_stderr=error_stderr
     )
-    return RoundMeans((*found.cells[:-1], whole))
+    return RoundAdapterMeans((*found.cells[:-1], whole))
 
 
 def mean_models(round_: Round, adapters: Adapters) -> dict[str, Weights]:

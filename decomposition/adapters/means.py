@@ -67,7 +67,7 @@ class LayerMeans(Serializable):
 
 
 @dataclass(frozen=True)
-class RoundMeans(Serializable):
+class RoundAdapterMeans(Serializable):
     """One round: a row a layer, all layers last."""
 
     cells: tuple[LayerMeans, ...]
@@ -86,7 +86,7 @@ class _Distances:
 
 
 @np.errstate(invalid="ignore", over="ignore")  # of clients that diverged, who are told
-def round_means(round_: Round, adapters: Adapters) -> RoundMeans:
+def round_means(round_: Round, adapters: Adapters) -> RoundAdapterMeans:
     """Measure a round's means of adapters, see :class:`LayerMeans`. Of all clients one pair of factors is held at a
     time, and no product is formed.
 
@@ -106,7 +106,7 @@ def round_means(round_: Round, adapters: Adapters) -> RoundMeans:
         found.append(distances)
         values = singular_values(*mean)
         cells.append(_cell(round_.number, product.name, product.rank, distances, effective_rank(values)))
-    return RoundMeans((*cells, _cell(round_.number, ALL_LAYERS, None, _together(found), None)))
+    return RoundAdapterMeans((*cells, _cell(round_.number, ALL_LAYERS, None, _together(found), None)))
 
 
 def means_of(own: Factors, p: Array, rank: int, sent: Factors | None) -> Iterator[tuple[str, tuple[Array, Array]]]:

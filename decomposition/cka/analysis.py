@@ -119,7 +119,7 @@ class SimilaritySettings:
         layer = "" if len(self.layers) > 1 or self.layers == ("output",) else f"-{self.layers[0].replace('/', '-')}"
         return layer + ("-biased" if self.estimator == "biased" else "")
 
-    def settings(self, posed: ResolvedModels) -> dict[str, Any]:
+    def settings(self, resolved: ResolvedModels) -> dict[str, Any]:
         """Return the provenance of a result, but for its layer.
 
         Raises:
@@ -127,21 +127,21 @@ class SimilaritySettings:
         """
         from .hsic import minibatches, usual_batch
 
-        count, seed = len(posed.samples), self.source.seed
+        count, seed = len(resolved.samples), self.source.seed
         batch = self.batch or usual_batch(count)
         batches = len(minibatches(count, batch, seed, self.estimator))
-        return {**posed.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
+        return {**resolved.settings, "estimator": self.estimator, "batch": batch, "batches": batches, "seed": seed}
 
     def by_layer(self, settings: dict[str, Any], taken: Mapping[str, str]) -> list[dict[str, Any]]:
         """Return the provenance of a result a layer, with what is taken of outputs that are no tensor."""
         said = {layer: {"features": taken[layer]} if layer in taken else {} for layer in self.layers}
         return [{**settings, "layer": layer, **said[layer]} for layer in self.layers]
 
-    def taken(self, posed: ResolvedModels) -> dict[str, str]:
+    def taken(self, resolved: ResolvedModels) -> dict[str, str]:
         """Say what is taken of layers' outputs that are no tensor, by layer."""
         from .activations import taken_in
 
-        found = taken_in(posed.module, posed.samples, posed.models[0].weights, self.layers)
+        found = taken_in(resolved.module, resolved.samples, resolved.models[0].weights, self.layers)
         for words in found.values():
             warn_user(words)
         return found
@@ -173,7 +173,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
             recorded_pair(run, number)
 
     @cache
-    def posed() -> ResolvedModels:
+    def resolved() -> ResolvedModels:
         firsts = [run.round(own[0]) for run, own in zip(runs, numbers, strict=True)]
         named = zip(runs, firsts, strict=True)
         return resolve_models(
@@ -184,7 +184,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
 
     @cache
     def taken() -> dict[str, str]:
-        return asked.taken(posed())
+        return asked.taken(resolved())
 
     layers = layer_ends(asked.layers)
     each = [tuple(f".{run.name}{end}" if len(runs) > 1 else end for end in layers) for run in runs]
@@ -192,7 +192,7 @@ def _of_runs(paths: Sequence[str], rounds: str | None, asked: SimilaritySettings
     def part(run: Run, own: list[int], said: list[str], ends: tuple[str, ...]) -> Step[ClientCKA]:
         return Step(
             ClientCKA,
-            lambda: _ready(run, own, said, posed(), asked, taken()),
+            lambda: _ready(run, own, said, resolved(), asked, taken()),
             ends,
             bring_up=partial(_with_errors, run),
         )
@@ -210,7 +210,7 @@ def _ready(
     run: Run,
     numbers: Sequence[int],
     notes: Sequence[str],
-    posed: ResolvedModels,
+    resolved: ResolvedModels,
     asked: SimilaritySettings,
     taken: Mapping[str, str],
 ) -> PreparedStep[ClientCKA]:
@@ -219,8 +219,8 @@ def _ready(
     Args:
         taken: of outputs that are no tensor, by layer.
     """
-    read_as(posed.module, run)
-    settings = {**asked.settings(posed), "run": [identity(run, numbers)], "rounds": list(numbers)}
+    read_as(resolved.module, run)
+    settings = {**asked.settings(resolved), "run": [identity(run, numbers)], "rounds": list(numbers)}
     settings = {key: value for key, value in settings.items() if key not in ("addresses", "models_sha256")}
 
     def task(number: int) -> WorkUnit[LayersCKA]:
@@ -231,8 +231,8 @@ def _ready(
             from .pairs import round_similarity
 
             found = round_similarity(
-                posed.module,
-                posed.samples,
+                resolved.module,
+                resolved.samples,
                 round_.clients(),
                 number=number,
                 client_ids=round_.client_ids,
@@ -272,17 +272,17 @@ def _of_models(given: Sequence[ModelLike], asked: SimilaritySettings) -> Prepare
         raise FedscopeError(f"{name} is one model, and similarity is between two or more; name another{hint}")
 
     def prepare() -> PreparedStep[ModelCKA]:
-        posed = resolve_models(models, asked.source, together=False)
-        settings = asked.settings(posed)
+        resolved = resolve_models(models, asked.source, together=False)
+        settings = asked.settings(resolved)
 
         def compute(attrs: list[dict[str, Any]], work: Execution) -> Sequence[ModelCKA]:
             from .pairs import model_similarity
 
             with work.progress("cka") as report:
                 how = {**asked.of(settings), "progress": report, "provenance": attrs}
-                return model_similarity(posed.module, posed.samples, posed.models, **how)
+                return model_similarity(resolved.module, resolved.samples, resolved.models, **how)
 
-        return PreparedStep(asked.by_layer(settings, asked.taken(posed)), compute)
+        return PreparedStep(asked.by_layer(settings, asked.taken(resolved)), compute)
 
     ends = tuple(layer_ends(asked.layers))
 

@@ -57,15 +57,15 @@ def disperse_round(
     measured: dict[str, LayerDispersion] = {}
     whole, done = LayerSums(), 0
 
-    def tasks() -> Iterator[tuple[Layer, ColumnChunk]]:
-        layer = Layer("", cvs[:0])
+    def tasks() -> Iterator[tuple[LayerCVs, ColumnChunk]]:
+        layer = LayerCVs("", cvs[:0])
         for piece in read_chunks(round_, max(1, numbers // clients)):
             if piece.layer != layer.name:
-                layer = Layer(piece.layer, cvs[layout.slices[piece.layer]])
+                layer = LayerCVs(piece.layer, cvs[layout.slices[piece.layer]])
             yield layer, piece
 
     def measure(
-        task: tuple[Layer, ColumnChunk], buffer: np.ndarray, stop: Event
+        task: tuple[LayerCVs, ColumnChunk], buffer: np.ndarray, stop: Event
     ) -> tuple[int, tuple[LayerSums, LayerDispersion] | None]:
         layer, piece = task
         sums = layer.measure(column_moments(piece.read(buffer), compute.device), piece.start, clients, fdr)
@@ -148,7 +148,7 @@ class LayerSums:
         )
 
 
-class Layer:
+class LayerCVs:
     """Room for every parameter's cv of one layer, for what depends on all of them: FedSA's scale, and the median.
 
     ``cvs`` [size], float32, gets those that exist once the layer is finished, and NaN elsewhere.

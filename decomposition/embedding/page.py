@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...plotting.still import still_of
+from ...plotting.static_fallback import still_of
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .figure import PATHS, limits_of, round_colours, shade
 from .result import axis_words, remark

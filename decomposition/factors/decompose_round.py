@@ -29,7 +29,7 @@ from ..draws.cohort_draws import CohortDraws
 from .bias_variance_covariance_locality import client_biases, corollary_rows, factor_rows
 from .cross_entropy import decompose_loss
 from .gram import OutputMoments, chunk_moments
-from .model_outputs import CHUNK, Chunk, add_up, is_own
+from .model_outputs import CHUNK, Chunk, add_up, has_one_each
 from .rows import FactorRow, Loss, Outputs, RoundFactors
 from .tasks import refuse_masked, refuse_other_task
 
@@ -162,7 +162,7 @@ def decompose_round(
         chunk=chunk,
     )
     there = {name: model for name, model in recorded.items() if model is not None}
-    own = {name for name, model in there.items() if is_own(model)}
+    own = {name for name, model in there.items() if has_one_each(model)}
     rows = [*factor_rows(total, cohort, distance, split=split, recorded=there, population=population, own=own)]
     return RoundFactors.of(
         cohort,

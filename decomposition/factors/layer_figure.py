@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...plotting.drawing import drawing
-from ...plotting.layer_maps import LayerMap, draw_layer_maps
+from ...plotting.layer_maps import LayerHeatmap, draw_layer_maps
 from ...plotting.style import describe_accepted, literal, shorten_label
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def draw_layers(result: LayerDecomposition, width: float = 3.5, title: str | Non
     column a round; ``width`` in inches."""
     errors = result.values("locality", "stderr_draws")
     maps = [
-        LayerMap(
+        LayerHeatmap(
             "locality, if only this layer is averaged",
             "squared error",
             result.values("locality"),
@@ -30,7 +30,7 @@ def draw_layers(result: LayerDecomposition, width: float = 3.5, title: str | Non
             written=True,
             errors=errors,
         ),
-        LayerMap(
+        LayerHeatmap(
             "distance of clients to their average there", "$L_2$", result.values("delta_mean"), log=True, written=True
         ),
     ]
@@ -47,7 +47,7 @@ def _columns(result: LayerDecomposition) -> tuple[list[str], str]:
     return [shorten_label(name.removesuffix("/global"), 24) for name in names], ""
 
 
-def _remark(result: LayerDecomposition, maps: list[LayerMap]) -> str:
+def _remark(result: LayerDecomposition, maps: list[LayerHeatmap]) -> str:
     parts = ["locality: loss of the ensemble with a row's layer averaged in all clients, less that without"]
     parts.append(f"draws: {literal(result.draws)}")
     if not all(np.isfinite(one.values).all() for one in maps):

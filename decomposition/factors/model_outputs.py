@@ -90,7 +90,7 @@ def add_up(
     """
     there = {name: model for name, model in recorded.items() if model is not None}
     for name, model in there.items():
-        if is_own(model) and len(model) != cohort.count:
+        if has_one_each(model) and len(model) != cohort.count:
             raise FedscopeError(
                 f"{len(model)} {name} models are given for the {cohort.count} draws of round {cohort.round}: give one, "
                 "or one a draw"
@@ -105,7 +105,7 @@ def add_up(
     return total, distances(cohort, fma)
 
 
-def is_own(recorded: Weights) -> bool:
+def has_one_each(recorded: Weights) -> bool:
     """Tell whether each draw has its own, [R, P], and not one model stands beside all draws."""
     return recorded.parameters.ndim == 2
 
@@ -127,12 +127,12 @@ def stream_outputs(
     # Client-major, so that the outputs are [K, R, ...] without a copy.
     clients = [draw.row(k) for k in range(len(cohort.client_ids)) for draw in cohort.draws]
     draws, first = cohort.count, len(clients) + len(fma)
-    beside = [row for model in recorded.values() for row in (_rows(model) if is_own(model) else [model])]
+    beside = [row for model in recorded.values() for row in (_rows(model) if has_one_each(model) else [model])]
     models = [*clients, *fma, *beside]
     places: dict[str, int | slice] = {}
     for name, model in recorded.items():
-        places[name] = slice(first, first + draws) if is_own(model) else first
-        first += draws if is_own(model) else 1
+        places[name] = slice(first, first + draws) if has_one_each(model) else first
+        first += draws if has_one_each(model) else 1
     for rows, logits in model_outputs(module, samples, models, named, number=cohort.round, **how):
         f, y, of = samples.task.positions(logits, samples.y[rows])
         yield Chunk(

@@ -88,7 +88,7 @@ class DecompositionRequest:
             FedscopeError: draws that cannot be had; rounds without recorded clients; no averaged model in any of them.
         """
         rounds = dict(zip((run.name for run in self.runs), self.rounds, strict=True))
-        groups = [Group(runs, windows_of(runs[0], rounds[runs[0].name], MODELS[self.of])) for runs in self.groups]
+        groups = [RunGroup(runs, windows_of(runs[0], rounds[runs[0].name], MODELS[self.of])) for runs in self.groups]
         for group in groups:
             group.refuse_unrecorded(self.draws)
             if group.run.partition is None:
@@ -126,7 +126,7 @@ class DecompositionRequest:
         return statistics_settings(self.source, self.normalization, module, dataset)
 
     def _answer(
-        self, groups: Sequence[Group], settings: Mapping[str, Any], attrs: dict[str, Any], work: Execution
+        self, groups: Sequence[RunGroup], settings: Mapping[str, Any], attrs: dict[str, Any], work: Execution
     ) -> Decomposed:
         from ...training import error_curves
         from .. import Decomposition, LayerDecomposition, RunFactors, RunLayerFactors
@@ -175,10 +175,10 @@ class DecompositionRequest:
             return LayerDecomposition(tuple(parts), self.source.split, str(self.draws), attrs)
         return Decomposition(tuple(parts), self.source.split, str(self.draws), self.loss, attrs)
 
-    def _replayed(self, groups: Sequence[Group]) -> list[tuple[Run, list[int]]]:
+    def _replayed(self, groups: Sequence[RunGroup]) -> list[tuple[Run, list[int]]]:
         return [(group.run, group.needed(group.windows)) for group in groups]
 
-    def _read_of(self, run: Run, groups: Sequence[Group]) -> set[int]:
+    def _read_of(self, run: Run, groups: Sequence[RunGroup]) -> set[int]:
         """Return the rounds of a run whose models are read: those that its models average, and with ``rounds:R`` the
         draws before each."""
         from ..draws.cohort_draws import rounds_of_cohort
@@ -206,16 +206,16 @@ class DecompositionRequest:
         Raises:
             FedscopeError: as :func:`~fedscope.decomposition.factors.tasks.refuse_other_task`.
         """
-        from ...evaluation.standard_tasks import is_own
+        from ...evaluation.standard_tasks import is_own_task
         from .tasks import refuse_other_task
 
-        if is_own(asked_task(self.runs, self.source)):
+        if is_own_task(asked_task(self.runs, self.source)):
             samples = dataset_of(self.runs, self.source).samples(cast(Any, self.source.split))
             refuse_other_task(samples.task, samples.label, self.loss)
 
     def _task(
         self,
-        group: Group,
+        group: RunGroup,
         number: int,
         model: str,
         module: nn.Module,
@@ -356,7 +356,7 @@ def runs_of(
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that are decomposed together; the first stands for all.
 
     Attributes:
@@ -417,7 +417,7 @@ def windows_of(run: Run, rounds: Sequence[int], models: Sequence[str]) -> dict[t
 
 def _window(run: Run, number: int, model: str) -> tuple[int, ...]:
     from ...training import config_at
-    from ...training.methods.said_of_average import members_of
+    from ...training.methods.average_formula import members_of
 
     if model == "global":
         return (number,)

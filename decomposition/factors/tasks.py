@@ -12,7 +12,7 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.shell_words import quoted
 from ...evaluation.criteria import LabelCriterion, PositionCriterion
 from ...evaluation.samples import Samples
-from ...evaluation.standard_tasks import PADDED, Classification, Sequences, is_own
+from ...evaluation.standard_tasks import PADDED, Classification, Sequences, is_own_task
 from ...evaluation.tasks import Task, require_classes
 from .model_outputs import Chunk
 
@@ -31,7 +31,7 @@ def refuse_other_task(task: Task, label: str, loss: str) -> None:
     Raises:
         FedscopeError: names the task, and one that has such a loss.
     """
-    if not is_own(task):
+    if not is_own_task(task):
         return
     if loss == "squared":
         raise FedscopeError(

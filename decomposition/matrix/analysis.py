@@ -40,7 +40,7 @@ def matrix(run: RunLike, *, rounds: Rounds = None, **measured: Unpack[Evaluation
     personal method the clients' models are those that they use themselves, in the rounds that it made; of a method of
     your own they are so where its code is given (``code={"client": FedX}``). See
     :func:`~fedscope.decomposition.matrix.losses.losses_at` for the formulas, and
-    :func:`~fedscope.decomposition.matrix.sure.is_sure` for which clients count as surely worse.
+    :func:`~fedscope.decomposition.matrix.significance.is_sure` for which clients count as surely worse.
 
     Args:
         run: ``RUN@60`` is a run with ``rounds=60``.

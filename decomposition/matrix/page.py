@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.still import still_of
+from ...plotting.static_fallback import still_of
 from ...plotting.style import SURFACE
 from ...plotting.web_page import as_page, heading, label_text
 
 if TYPE_CHECKING:
-    from .result import Cell, Matrix, RoundMatrix
+    from .result import LossCell, Matrix, RoundMatrix
 
 
 def draw_page(result: Matrix, title: str | None = None) -> str:
@@ -78,7 +78,7 @@ def _map(one: RoundMatrix) -> dict[str, Any]:
     }
 
 
-def _words(cell: Cell) -> str:
+def _words(cell: LossCell) -> str:
     loss = _number("loss", cell.loss, cell.loss_stderr, 1, "")
     error = _number("error", cell.error, cell.error_stderr, 100, " %")
     told = "<br>".join(part for part in (loss, error) if part)

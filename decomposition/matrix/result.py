@@ -12,7 +12,7 @@ import numpy as np
 from ...checkpoints.io.errors import list_few
 from ...plotting.style import describe_errors
 from ...results import Serializable, Table, TableResult, columns_of, deviation_over, group_rows
-from .sure import is_sure
+from .significance import is_sure
 
 #: the models of a round that all clients share, in the order of the rows; those that were recorded are there
 SERVER = ("start", "global", "averaged")
@@ -23,7 +23,7 @@ TEST = "test"
 
 
 @dataclass(frozen=True)
-class Cell(Serializable):
+class LossCell(Serializable):
     """One model at one place: loss and error over the ``samples`` there, and their standard errors over samples.
 
     ``model`` is ``client-7``, ``start``, ``global`` or ``averaged``, ``place`` ``client-7`` or ``test``; a number is
@@ -70,7 +70,7 @@ class RoundMatrix(Serializable):
     round: int
     clients: tuple[int, ...]
     deployed: str
-    cells: tuple[Cell, ...]
+    cells: tuple[LossCell, ...]
     gains: tuple[Gain, ...]
     loss_counts: tuple[float, ...] = ()
     error_counts: tuple[float, ...] = ()
@@ -95,7 +95,7 @@ class RoundMatrix(Serializable):
         """Return a value of the cells as an array [models, places]; NaN where it does not exist.
 
         >>> numbers = {"client-3": 0.5, "test": 1.0}
-        >>> cells = [Cell("client-3", place, 2, loss, None, None, None) for place, loss in numbers.items()]
+        >>> cells = [LossCell("client-3", place, 2, loss, None, None, None) for place, loss in numbers.items()]
         >>> RoundMatrix(1, (3,), "global", tuple(cells), ()).table("loss").tolist()
         [[0.5, 1.0]]
         """
@@ -166,7 +166,7 @@ class Matrix(TableResult):
     format = "fedscope-matrix"
     paged = {"": "draw_page"}
     tables = (
-        Table(".matrix.csv", {"run": str, "round": int, **columns_of(Cell)}),
+        Table(".matrix.csv", {"run": str, "round": int, **columns_of(LossCell)}),
         Table(".gains.csv", {"run": str, "round": int, **columns_of(Gain)}),
     )
 
@@ -221,7 +221,7 @@ class AtHome:
         measured: clients with samples of their own whose gain is a number, those left out whose own model diverged;
             none where the deployed model did.
         worse: for whom their own model is better; surely: by more than two standard errors, see
-            :func:`~fedscope.decomposition.matrix.sure.is_sure`.
+            :func:`~fedscope.decomposition.matrix.significance.is_sure`.
         mean, stderr: of the gains over clients.
         least: the client that gains least, that is, loses most.
     """
@@ -234,7 +234,7 @@ class AtHome:
     least: Gain | None
 
 
-def at_home(one: RoundMatrix) -> AtHome:
+def sum_gains(one: RoundMatrix) -> AtHome:
     """Sum the gains by the deployed model up."""
     name = f"{one.measure}_gain"
     gains = [
@@ -256,7 +256,7 @@ def at_home(one: RoundMatrix) -> AtHome:
 
 
 def _sentence(run: str, one: RoundMatrix) -> str:
-    where, home = f"{run}, round {one.round}: ", at_home(one)
+    where, home = f"{run}, round {one.round}: ", sum_gains(one)
     if one.is_lost:
         return f"{where}{lost_words(one)}"
     if home.least is None:
@@ -289,7 +289,7 @@ def _sentence(run: str, one: RoundMatrix) -> str:
 def lost_words(one: RoundMatrix) -> str:
     """Say that the deployed model diverged, and who else has.
 
-    >>> cells = [Cell(model, TEST, 2, math.nan, None, 1.0, 0.0) for model in ("client-3", "global")]
+    >>> cells = [LossCell(model, TEST, 2, math.nan, None, 1.0, 0.0) for model in ("client-3", "global")]
     >>> lost_words(RoundMatrix(1, (3,), "global", tuple(cells), ()))
     "the global model has no finite loss, so it has no gains (NaN outputs count as wrong); nor has any client's model"
     """
@@ -323,7 +323,7 @@ def _level(one: RoundMatrix, value: float) -> str:
 
 
 def _numbers(one: RoundMatrix) -> dict[str, Any]:
-    home = at_home(one)
+    home = sum_gains(one)
     tests = {cell.model: {"loss": cell.loss, "error": cell.error} for cell in one.cells if cell.place == TEST}
     return {
         "round": one.round,

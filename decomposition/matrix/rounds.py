@@ -14,7 +14,7 @@ from ...evaluation.samples import Samples
 from ...evaluation.validation import with_outputs
 from ...training.data.membership import Members, members_of
 from .losses import Means, losses_at
-from .result import MERGED, SERVER, TEST, Cell, Gain, RoundMatrix, neighbours
+from .result import MERGED, SERVER, TEST, Gain, LossCell, RoundMatrix, neighbours
 
 
 def round_matrix(
@@ -78,7 +78,7 @@ def round_matrix(
         clients=tuple(numbers),
         deployed="averaged" if "averaged" in shared else "global" if "global" in shared else next(iter(shared), ""),
         cells=tuple(
-            Cell(model, place, int(counts[j]), *_of(means, (i, j)))
+            LossCell(model, place, int(counts[j]), *_of(means, (i, j)))
             for i, model in enumerate(named)
             for j, place in enumerate(where)
         ),

@@ -12,7 +12,7 @@ from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_ru
 from ...analysis.settings import refuse_idle
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...evaluation.device import Compute
-from .parameter_names import Place, parse_place
+from .parameter_names import ParameterPlace, parse_place
 from .result import MOST, ParameterMap, Parameters
 
 #: defaults: densities that are drawn; of a map how many parameters, neighbours of a point, and by what it is made
@@ -164,6 +164,6 @@ def point_map(run: Run, round_: Round, how: dict[str, Any], device: str, seed: i
     return single_result(ParameterMap, run.path / "figures", f"parameters-tsne-{round_.number}", prepare)
 
 
-def slug_of(place: Place) -> str:
+def slug_of(place: ParameterPlace) -> str:
     """A parameter as a part of a file name."""
     return re.sub(r"[^\w.]+", "-", place.name).strip("-")

@@ -20,7 +20,7 @@ MODELS = ("start", "fma", "global", "averaged")
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class ParameterPlace:
     """One parameter: its ``column`` in the flat vector [P], its ``layer`` (a ``state_dict`` key) and its ``index`` in
     the layer's tensor, from 0."""
 
@@ -32,13 +32,13 @@ class Place:
     def name(self) -> str:
         """Its name, which :func:`parse_place` reads.
 
-        >>> Place(7, "fc1.weight", (3, 17)).name
+        >>> ParameterPlace(7, "fc1.weight", (3, 17)).name
         'fc1.weight[3,17]'
         """
         return f"{self.layer}[{','.join(map(str, self.index))}]"
 
 
-def place_of(layout: Layout, layer: str, flat: int) -> Place:
+def place_of(layout: Layout, layer: str, flat: int) -> ParameterPlace:
     """Return the parameter at ``flat`` of the flattened layer.
 
     >>> from fedscope.checkpoints import TensorEntry
@@ -46,10 +46,10 @@ def place_of(layout: Layout, layer: str, flat: int) -> Place:
     'w[1,1]'
     """
     index = tuple(int(i) for i in np.unravel_index(flat, _shape(layout, layer)))
-    return Place(layout.slices[layer].start + flat, layer, index)
+    return ParameterPlace(layout.slices[layer].start + flat, layer, index)
 
 
-def parse_place(text: str, layout: Layout) -> Place:
+def parse_place(text: str, layout: Layout) -> ParameterPlace:
     """Return the parameter of a name: ``layer[i,j,...]``, an index for each dimension of the layer's tensor, from 0.
 
     A layer without dimensions has one parameter, ``layer[]``, and ``layer`` alone names it too.
@@ -78,7 +78,7 @@ def parse_place(text: str, layout: Layout) -> Place:
     if any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
         raise FedscopeError(f"{text!r} is outside of {layer}, whose shape is {list(shape)}; indices count from 0")
     flat = int(np.ravel_multi_index(index, shape)) if shape else 0
-    return Place(layout.slices[layer].start + flat, layer, index)
+    return ParameterPlace(layout.slices[layer].start + flat, layer, index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def client_values(round_: Round, columns: Sequence[int] | npt.NDArray[np.int64])
     return values
 
 
-def read_values(round_: Round, places: Sequence[Place], run: str) -> RunValues:
+def read_values(round_: Round, places: Sequence[ParameterPlace], run: str) -> RunValues:
     """Parameters in the clients of a round, where there are any, and in its models; ``run`` names it in the result.
 
     ``fma`` is bit for bit what averaging the whole models gives.

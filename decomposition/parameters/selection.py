@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...checkpoints import FedscopeError, Layout, Round, read_columns
 from ..dispersion.statistics import column_moments
-from .parameter_names import Place, place_of
+from .parameter_names import ParameterPlace, place_of
 
 #: skewness is compared to so many decimals, so that parameters of equal skewness are equal whatever the rounding
 DECIMALS = 9
@@ -20,7 +20,9 @@ RESOLVED = 2**10
 LEAST = 20
 
 
-def most_skewed(round_: Round, top: int = 4, progress: Callable[[int, int], None] | None = None) -> tuple[Place, ...]:
+def most_skewed(
+    round_: Round, top: int = 4, progress: Callable[[int, int], None] | None = None
+) -> tuple[ParameterPlace, ...]:
     """Return the ``top`` parameters with the greatest |skewness| over a round's C clients, at most one a layer.
 
     Where fewer layers have one, at most two a layer, and so on: the first of every layer by falling |skewness|, then

@@ -23,7 +23,7 @@ from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of
 from ...training.methods.base import Cohort, ServerMethod, State
-from ...training.returned_arrays import is_own
+from ...training.returned_arrays import is_own_method
 from ...training.settings.registry import find, method_name, names
 from ..draws.divergence import diverged_rows
 from .layers import own_versions, step_parts
@@ -223,7 +223,7 @@ class _Entered:
         if not parameters:  # buffers are averaged with p, whatever the server
             return False
         # what the formula of somebody's own makes of a client of weight 0, its model alone can tell
-        spoilt = is_own(self.server) and any(
+        spoilt = is_own_method(self.server) and any(
             not np.isfinite(made.parameters[where]).all() for where in self._slices(made)
         )
         return self.server.unweighted or spoilt

@@ -14,7 +14,7 @@ from ...checkpoints import Layout, TensorEntry, Weights, as_disk_matrix
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server
 from ...training.methods.base import Served
-from ...training.returned_arrays import is_own
+from ...training.returned_arrays import is_own_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,9 @@ def step_parts(
     by_block, own_p = [], dict[int, np.ndarray | None]()
     for at, (part, state, cohort) in enumerate(parts):
         pieces = _pieces(layout, part.names, together=rows is None)
-        if not pieces and is_own(part.config.server):  # whose weights may be those of the numbers that it is given
+        if not pieces and is_own_method(
+            part.config.server
+        ):  # whose weights may be those of the numbers that it is given
             continue
         if not pieces:  # of statistics alone, which are averaged with what any column has
             columns = (TensorEntry("columns", (1,), layout.dtype.name, "parameter"),)

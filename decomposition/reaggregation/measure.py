@@ -24,7 +24,7 @@ from ..matrix.losses import losses_at
 from .aggregate import EvaluationData, Reaggregated, reaggregate
 from .conflicts import sign_conflict
 from .requested_servers import AskedServer, reaggregating_config
-from .result import ClientRow, ModelRow, Reaggregation
+from .result import ClientModelRow, ModelRow, Reaggregation
 
 
 def measure_servers(
@@ -83,13 +83,15 @@ def measure_servers(
     start = run.round(number).read("start") if "start" in run.round(number).models and adapters is None else None
     stepped = flat[ends[fma] - 1]
     rows: list[ModelRow] = []
-    own_rows: list[ClientRow] = []
+    own_rows: list[ClientModelRow] = []
     for one, end in zip(entries, ends, strict=True):
         of = slice(end - len(one.models()), end)
         loss, error = means.loss[of, 0], means.error[of, 0]
         if one.made is not None and one.made.versions:
             ids = one.made.client_ids
-            own_rows += [ClientRow(one.model, *own) for own in zip(ids, loss.tolist(), error.tolist(), strict=True)]
+            own_rows += [
+                ClientModelRow(one.model, *own) for own in zip(ids, loss.tolist(), error.tolist(), strict=True)
+            ]
             apart: dict[str, Any] = {"distance": None, "identical": None, "clients": len(ids)}
             apart |= {"loss_stderr": _stderr(loss), "error_stderr": _stderr(error)}
             differing: dict[str, Any] = _means_apart(against.loss[of], against.error[of])

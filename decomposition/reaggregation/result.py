@@ -74,7 +74,7 @@ class ModelRow:
 
 
 @dataclass(frozen=True)
-class ClientRow:
+class ClientModelRow:
     """The model of one client that keeps layers of its own: loss and error on the data of all rows."""
 
     model: str
@@ -117,13 +117,13 @@ class Reaggregation(TableResult):
             },
             added=dict.fromkeys(("clients", "loss_stderr", "error_stderr", *PAIRED, *PLACED)),
         ),
-        Table(".clients.csv", {"run": str, "round": int, **columns_of(ClientRow)}, optional=True),
+        Table(".clients.csv", {"run": str, "round": int, **columns_of(ClientModelRow)}, optional=True),
     )
 
     measured: tuple[ModelRow, ...]
     attrs: dict[str, Any] = field(default_factory=dict)
     models: Mapping[str, Weights] = field(default_factory=dict)
-    by_client: tuple[ClientRow, ...] = ()
+    by_client: tuple[ClientModelRow, ...] = ()
 
     @classmethod
     def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
@@ -147,7 +147,9 @@ class Reaggregation(TableResult):
         return cls(
             tuple(ModelRow(**{name: row[name] for name in ModelRow.__annotations__}) for row in tables[0]),
             head["attrs"],
-            by_client=tuple(ClientRow(**{name: row[name] for name in ClientRow.__annotations__}) for row in tables[1]),
+            by_client=tuple(
+                ClientModelRow(**{name: row[name] for name in ClientModelRow.__annotations__}) for row in tables[1]
+            ),
         )
 
     def save(self, base: Path | str) -> list[Path]:

@@ -16,7 +16,7 @@ from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
 from ...training.own_calls import ask
-from ...training.returned_arrays import is_own
+from ...training.returned_arrays import is_own_method
 from ...training.settings.registry import method_name
 
 #: whose state a server begins with: it keeps none, as in its first round, or as the run's own had it
@@ -80,7 +80,7 @@ def begun_state(run: Run, number: int, config: Config, start: Weights, from_stat
     """A server's state before the round, and whose it is. Raises as
     :func:`~fedscope.decomposition.reaggregation.aggregate.reaggregate`."""
     fresh, name = ask(config.server, config.server.init, start.parameters), method_name(config.server)
-    if not fresh and not (from_state and is_own(config.server) and _made_by(run, number, name)):
+    if not fresh and not (from_state and is_own_method(config.server) and _made_by(run, number, name)):
         return fresh, "none"
     if not from_state:
         return fresh, "fresh"

@@ -125,14 +125,14 @@ def theory(
     def prepare() -> SettingsAndCompute[Theory]:
         require_float64(source.compute.device, "theory")
         first = opened.round(numbers[0])
-        posed = resolve_models([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
-        read_as(posed.module, opened)
-        samples = samples_of(posed, opened, source, kernels)
+        resolved = resolve_models([f"{opened.path}@{first.number}/client-{first.client_ids[0]}"], source)
+        read_as(resolved.module, opened)
+        samples = samples_of(resolved, opened, source, kernels)
         given = with_given_code(opened, source) if kernels else opened
-        frozen = {number: frozen_head(given, number, posed.module) for number in kernels}
+        frozen = {number: frozen_head(given, number, resolved.module) for number in kernels}
         settings: dict[str, Any] = {
-            **{key: posed.settings[key] for key in ANSWERING if key in posed.settings},
-            **{key: posed.settings[key] for key in COMPARED if key in posed.settings and opened.is_foreign},
+            **{key: resolved.settings[key] for key in ANSWERING if key in resolved.settings},
+            **{key: resolved.settings[key] for key in COMPARED if key in resolved.settings and opened.is_foreign},
             **describe_samples(samples, source.seed if source.limit or kernels else None),
             **{
                 "run": identity(opened, {*numbers, *shrunk, *kernels}),
@@ -145,11 +145,11 @@ def theory(
             **{"draws": f"local:{count}" if count else None, "outputs": outputs, "parameters": opened.layout.size},
             **({"frozen_head": sorted(frozenset.union(*frozen.values()))} if any(frozen.values()) else {}),
             **counted_for_fedswa(opened, numbers),
-            **statistics_settings(source, normalization, posed.module, posed.dataset),
+            **statistics_settings(source, normalization, resolved.module, resolved.dataset),
             **(code_settings([(opened, kernels)], source) if count else {}),
         }
-        statistics = measured_statistics(posed.module, posed.dataset, source, normalization)
-        tasks = Tasks(opened, posed, samples, held, frozen, settings, source.compute, source, statistics)
+        statistics = measured_statistics(resolved.module, resolved.dataset, source, normalization)
+        tasks = Tasks(opened, resolved, samples, held, frozen, settings, source.compute, source, statistics)
 
         def compute(attrs: dict[str, Any], work: Execution) -> Theory:
             if count:
@@ -189,7 +189,7 @@ class Tasks:
     """
 
     run: Run
-    posed: ResolvedModels
+    resolved: ResolvedModels
     samples: Samples
     held: Mapping[int, tuple[np.ndarray, np.ndarray]]
     frozen: Mapping[int, frozenset[str]]
@@ -205,7 +205,7 @@ class Tasks:
 
     def of_kernel(self, number: int) -> Samples:
         """Return the samples of a round's kernel."""
-        train, rows = self.posed.dataset.samples("train"), self.held[number][0]
+        train, rows = self.resolved.dataset.samples("train"), self.held[number][0]
         return replace(train, x=train.x[rows], y=train.y[rows], indices=rows)
 
     def gaps(self, number: int, way: str) -> WorkUnit[Gaps]:
@@ -218,7 +218,7 @@ class Tasks:
             asked = {"round": number, "shrink": SHRINK[way], **self.how, "progress": report}
             if self.statistics is not None:
                 asked["calibration"] = self.statistics.normalization.calibration
-            return Gaps(locality_gaps(self.posed.module, self.samples, cohort.clients(), cohort.weights, **asked))
+            return Gaps(locality_gaps(self.resolved.module, self.samples, cohort.clients(), cohort.weights, **asked))
 
         return WorkUnit(f"{number} {way}", Gaps, measure, len(SHRINK[way]) * len(self.samples))
 
@@ -233,7 +233,7 @@ class Tasks:
             from .theorem2 import client_bounds
 
             round_, x = self.run.round(number), self.of_kernel(number).x[:]
-            kernel = tangent_kernel(self.posed.module, x, round_.read("start"), progress=report, **how)
+            kernel = tangent_kernel(self.resolved.module, x, round_.read("start"), progress=report, **how)
             return Bounds(client_bounds(kernel, members, round_.client_ids, round=number))
 
         return WorkUnit(f"{number} kernel", Bounds, measure, len(rows))
@@ -247,14 +247,14 @@ class Tasks:
 
             replayer = Replayer.of(
                 self.run,
-                self.posed.dataset,
+                self.resolved.dataset,
                 compute=self.compute,
                 code=self.source.code,
                 code_changed=self.source.code_changed,
-                module=self.posed.module,
+                module=self.resolved.module,
             )
             cohort = replayer.local_draws(number, count, cost.watch(number, report))
-            return Spread(replay_variances(self.posed.module, self.of_kernel(number), cohort, **self.how))
+            return Spread(replay_variances(self.resolved.module, self.of_kernel(number), cohort, **self.how))
 
         return WorkUnit(f"{number} replays", Spread, measure, len(self.held[number][1]) * (count - 1))
 
@@ -342,28 +342,28 @@ def refuse_unfit(run: Run, split: str, kernels: Sequence[int], count: int) -> No
         )
 
 
-def samples_of(posed: ResolvedModels, run: Run, source: EvaluationConfig, kernels: Sequence[int]) -> Samples:
+def samples_of(resolved: ResolvedModels, run: Run, source: EvaluationConfig, kernels: Sequence[int]) -> Samples:
     """Return the samples of Lemma 1.
 
     Raises:
         FedscopeError: the partition is used, but is of other data, or there are no training samples.
     """
     if run.partition is None or (source.split == "test" and not kernels):
-        return posed.samples
+        return resolved.samples
     seen = run.info.get("data", {}).get("sha256")
-    if kernels and not len(posed.dataset.y_train):
+    if kernels and not len(resolved.dataset.y_train):
         raise FedscopeError(
-            f"{posed.dataset.name} has no training samples, and Theorem 2 needs the clients'; give --kernel none for "
-            "Lemma 1 alone"
+            f"{resolved.dataset.name} has no training samples, and Theorem 2 needs the clients'; give --kernel none "
+            "for Lemma 1 alone"
         )
     if seen is None:
-        refuse_outside(run.partition, len(posed.dataset.samples("train")), str(run.path), str(name_of(source.data)))
-    elif seen != posed.dataset.sha256:
+        refuse_outside(run.partition, len(resolved.dataset.samples("train")), str(run.path), str(name_of(source.data)))
+    elif seen != resolved.dataset.sha256:
         raise FedscopeError(
             f"--data {name_of(source.data)} is not the data that {run.path} was trained on, so that its clients hold "
             "other samples; leave out --data, or give --split test --kernel none"
         )
     if source.split == "test":
-        return posed.samples
-    samples = global_training_data(posed.dataset, run)
+        return resolved.samples
+    samples = global_training_data(resolved.dataset, run)
     return samples if source.limit is None else samples.limit(source.limit, source.seed)

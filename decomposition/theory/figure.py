@@ -15,7 +15,7 @@ from ...plotting.layout import EDGE, LINE, FigureLayout, legend_rows, wrap_words
 from ...plotting.style import GREY, SMALL, SURFACE, describe_data, paper_style, word_of
 from ...plotting.ticks import decades, even, power_of_ten
 from .lemma1 import left_out, local_slopes, without_gaps
-from .theorem2 import PREDICTIONS, VARIANCES, Correlation
+from .theorem2 import PREDICTIONS, VARIANCES, VarianceCorrelation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -201,7 +201,7 @@ def _draw_variance(axes: Axes, result: Theory, variance: str, prediction: str, c
     even(axes.yaxis, 4)
 
 
-def _pearson(one: Correlation) -> float:
+def _pearson(one: VarianceCorrelation) -> float:
     return one.pearson
 
 

@@ -13,7 +13,7 @@ from ...checkpoints.io.errors import list_few
 from ...results import Table, TableResult, number, optional_int
 from .fedswa import bound_factor, said_of_bound
 from .lemma1 import Gap, Slope, fit_slope, left_out, local_slopes, without_gaps
-from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, Correlation, correlate
+from .theorem2 import PREDICTIONS, VARIANCES, ClientBound, VarianceCorrelation, correlate
 
 NAMES = {"gp_variance": "Gaussian-process", "replay_variance": "replay"}
 #: what a variance is compared with, and what the paper has to do with it
@@ -91,7 +91,7 @@ class Theory(TableResult):
         return {number: tuple(one for one in self.bounds if one.round == number) for number in rounds}
 
     @cached_property  # counting the orders of nine clients takes a second
-    def correlations(self) -> tuple[Correlation, ...]:
+    def correlations(self) -> tuple[VarianceCorrelation, ...]:
         """The correlations of each variance with equation 3, MMD² alone and the first term alone, for every round of
         Theorem 2; those that exist."""
         every = (
@@ -102,7 +102,7 @@ class Theory(TableResult):
         )
         return tuple(one for one in every if one is not None)
 
-    def correlation(self, round: int, variance: str, prediction: str = "predicted") -> Correlation | None:
+    def correlation(self, round: int, variance: str, prediction: str = "predicted") -> VarianceCorrelation | None:
         """One of them."""
         asked = round, variance, prediction
         return next((one for one in self.correlations if (one.round, one.variance, one.prediction) == asked), None)

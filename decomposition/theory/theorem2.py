@@ -220,7 +220,7 @@ def posterior_variance(kernel: np.ndarray, own: np.ndarray, ridge: float) -> np.
 
 
 @dataclass(frozen=True)
-class Correlation:
+class VarianceCorrelation:
     """Correlation of the `variance` of that name with the `prediction` of that name, over the `clients` of a round.
 
     `pearson` r with its 95 % interval `low`, `high` (Fisher's z), and Spearman's rank correlation with its two-sided
@@ -242,7 +242,9 @@ class Correlation:
     prediction: str = "predicted"
 
 
-def correlate(bounds: Sequence[ClientBound], variance: str, prediction: str = "predicted") -> Correlation | None:
+def correlate(
+    bounds: Sequence[ClientBound], variance: str, prediction: str = "predicted"
+) -> VarianceCorrelation | None:
     """Compute the correlation over the clients of one round; None where it does not exist.
 
     That is for fewer than four clients (Fisher's z has the standard error 1/√(n − 3), so there is no interval), for
@@ -267,7 +269,7 @@ def correlate(bounds: Sequence[ClientBound], variance: str, prediction: str = "p
     interval = linear.confidence_interval(0.95)
     spearman, spearman_p = _of_ranks(x, y)
     r, low, high = float(linear.statistic), float(interval.low), float(interval.high)
-    return Correlation(bounds[0].round, variance, len(x), r, low, high, spearman, spearman_p, prediction)
+    return VarianceCorrelation(bounds[0].round, variance, len(x), r, low, high, spearman, spearman_p, prediction)
 
 
 def _of_ranks(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[float, float]:

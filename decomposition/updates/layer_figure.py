@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...plotting.drawing import drawing
-from ...plotting.layer_maps import LayerMap, draw_layer_maps
+from ...plotting.layer_maps import LayerHeatmap, draw_layer_maps
 from ...plotting.style import literal
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def draw_layers(result: LayerUpdates, width: float = 3.5, title: str | None = No
     """Draw the mean cosine, white at 0, and below it the length kept, a row a layer and a column a round; ``width`` in
     inches."""
     maps = [
-        LayerMap("mean cosine between clients' updates", "cosine", result.values("cosine_mean"), signed=True),
-        LayerMap("length kept by the mean update", "length kept", result.values("cancellation")),
+        LayerHeatmap("mean cosine between clients' updates", "cosine", result.values("cosine_mean"), signed=True),
+        LayerHeatmap("length kept by the mean update", "length kept", result.values("cancellation")),
     ]
     rounds = [str(number) for number in result.rounds]
     return draw_layer_maps(
@@ -30,7 +30,7 @@ def draw_layers(result: LayerUpdates, width: float = 3.5, title: str | None = No
     )
 
 
-def _remark(result: LayerUpdates, maps: list[LayerMap]) -> str:
+def _remark(result: LayerUpdates, maps: list[LayerHeatmap]) -> str:
     parts = [
         "Δ: a client's model less the one it was sent, in the layer of a row",
         "length kept: ‖Σ\u00a0p\u00a0Δ‖\u00a0/\u00a0Σ\u00a0p\u00a0‖Δ‖",

@@ -145,7 +145,7 @@ def copies_in(names: Sequence[str], sums: Sequence[str], buffers: Mapping[str, n
 
 
 def read_checkpoints(
-    posed: ResolvedModels, folder: CheckpointFolder, progress: Callable[[int, int], None] | None = None
+    resolved: ResolvedModels, folder: CheckpointFolder, progress: Callable[[int, int], None] | None = None
 ) -> Weights:
     """Open all checkpoints of a folder, [C, P].
 
@@ -155,7 +155,7 @@ def read_checkpoints(
     files.
 
     Args:
-        posed: the network that they are read into.
+        resolved: the network that they are read into.
         progress: called with (files done, of).
 
     Raises:
@@ -166,13 +166,13 @@ def read_checkpoints(
     from ...training.inputs.models import read_into_same
     from .checkpoint_means import room_for
 
-    direct = rows_of_files(folder.addresses, ExpectedModel.of(posed.module))
+    direct = rows_of_files(folder.addresses, ExpectedModel.of(resolved.module))
     if direct is not None:
         return direct
-    layout = posed.models[0].weights.layout
+    layout = resolved.models[0].weights.layout
     rows = room_for(len(folder.names), layout.size, layout.dtype, "checkpoints")
     buffers: dict[str, list[np.ndarray]] = {entry.name: [] for entry in layout.buffers}
-    for k, model in enumerate(read_into_same(posed, folder.addresses)):
+    for k, model in enumerate(read_into_same(resolved, folder.addresses)):
         rows[k] = model.weights.parameters
         for name, values in model.weights.buffers.items():
             buffers[name].append(values)

@@ -110,7 +110,7 @@ def _of_folder(
         from .checkpoint_means import averages_of, measure_means
 
         # the newest says the network and how it is measured; the others are read when the means are formed
-        posed = resolve_models(folder.addresses[-1:], source)
+        resolved = resolve_models(folder.addresses[-1:], source)
         of_one = ("addresses", "models_sha256", "run")
         known: dict[str, Any] = {
             "folder": str(folder.path if folder.path.name else real_path(folder.path)),
@@ -120,9 +120,9 @@ def _of_folder(
             "checkpoints": count,
             "windows": list(lengths),
             "weights": list(map(str, weights[1])),
-            **{name: value for name, value in posed.settings.items() if name not in of_one},
+            **{name: value for name, value in resolved.settings.items() if name not in of_one},
         }
-        layout = posed.models[0].weights.layout
+        layout = resolved.models[0].weights.layout
         if about := about_adapters(layout.names):
             warn_user(f"{folder.path}: {about}")
 
@@ -130,11 +130,11 @@ def _of_folder(
             averages = averages_of(np.full(count, 1 / count), lengths, weights[1])
             with work.progress("checkpoints") as report:
                 # a third for the files
-                there = read_checkpoints(posed, folder, lambda done, of: report(done, 3 * of))
+                there = read_checkpoints(resolved, folder, lambda done, of: report(done, 3 * of))
                 digests = RowDigests(count)
                 means = measure_means(
-                    posed.module,
-                    posed.samples,
+                    resolved.module,
+                    resolved.samples,
                     there,
                     averages,
                     source.compute,

@@ -39,7 +39,7 @@ Axis = list[Factor]
 
 
 @dataclass
-class Split:
+class AtomSplit:
     """How an atom is divided: into equal blocks that may be permuted as a whole, each with an atom of its own, or into
     parts that stay where they are.
 
@@ -62,7 +62,7 @@ class Atoms:
 
     sizes: list[int] = field(default_factory=lambda: [0])
     parents: list[int] = field(default_factory=lambda: [FIXED])
-    splits: dict[int, Split] = field(default_factory=dict)
+    splits: dict[int, AtomSplit] = field(default_factory=dict)
     #: by key, the key that it is one with; and the keys (outer, inner) that it was divided into, with their sizes
     keys: list[int] = field(default_factory=lambda: [0])
     divided: dict[int, tuple[tuple[int, int], tuple[int, int]]] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Atoms:
         else:
             self._unite_cuts(first, mine, other)
 
-    def _unite_cuts(self, atom: int, mine: Split, other: Split) -> None:
+    def _unite_cuts(self, atom: int, mine: AtomSplit, other: AtomSplit) -> None:
         """Of two divisions at other places, take the cuts of both; blocks that move as a whole stay then."""
         for split in (mine, other):
             self.fix(split.outer)
@@ -143,7 +143,7 @@ class Atoms:
                     self.unite(part, parts[inside[0]])
                 else:
                     self.cut(part, tuple(sizes[i] for i in inside), [parts[i] for i in inside])
-        self.splits[self.find(atom)] = Split(sizes, parts, FIXED, self.new_key())
+        self.splits[self.find(atom)] = AtomSplit(sizes, parts, FIXED, self.new_key())
 
     def cut(self, atom: int, sizes: tuple[int, ...], parts: Sequence[int] | None = None) -> list[int]:
         """Divide an atom into parts that stay where they are, and return their atoms."""
@@ -153,7 +153,7 @@ class Atoms:
                 self.fix(part)
             return [FIXED] * len(sizes)
         own = list(parts) if parts is not None else [self.new(size) for size in sizes]
-        made = Split(sizes, own, FIXED, self.new_key())
+        made = AtomSplit(sizes, own, FIXED, self.new_key())
         held = self.splits.get(atom)
         if held is None:
             self.splits[atom] = made
@@ -175,7 +175,7 @@ class Atoms:
         sizes = (inner,) * outer
         held = self.splits.get(atom)
         if held is None:
-            made = Split(sizes, [self.new(inner) for _ in range(outer)], self.new(outer), self.new_key())
+            made = AtomSplit(sizes, [self.new(inner) for _ in range(outer)], self.new(outer), self.new_key())
             self.splits[atom] = made
             return made.outer, made.parts, made.key
         if held.sizes == sizes:

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from .atoms import FIXED, Atoms, Axis, Factor
-from .groups import Group, Place, Specification, Tap, Units
+from .groups import Group, Specification, Tap, TensorAxis, Units
 from .operations import Value, join
 
 #: the tensor, or the number of an operation; and the dimension
@@ -131,9 +131,9 @@ def _alike(atoms: Atoms, factor: Factor) -> bool:
     return len(roots) == 1 and set(atoms.current(factor).over) <= stacked
 
 
-def _place(found: _Lies) -> Place:
+def _place(found: _Lies) -> TensorAxis:
     (tensor, dim), index, rows = found
-    return Place(str(tensor), dim, index, rows)
+    return TensorAxis(str(tensor), dim, index, rows)
 
 
 def _walk(atoms: Atoms, parameters: Mapping[str, Value]) -> _Found:

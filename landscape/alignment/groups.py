@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class TensorAxis:
     """Where the units of a group lie in a tensor.
 
     Attributes:
@@ -35,7 +35,7 @@ class Units:
     """
 
     size: int
-    places: tuple[tuple[Place, ...], ...]
+    places: tuple[tuple[TensorAxis, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Group:
 
     name: str
     size: int
-    places: tuple[Place, ...]
+    places: tuple[TensorAxis, ...]
     inner: tuple[Units, ...] = ()
 
     @property

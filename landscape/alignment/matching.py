@@ -22,7 +22,7 @@ from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.warn_user import warn_user
 from .apply import Mover, Permutation, identity
-from .groups import Group, Place, Specification, Tap
+from .groups import Group, Specification, Tap, TensorAxis
 from .same_answers import FEW_NAMES, OTHERWISE, unmet_words
 from .tracing import TAPPED, computed_plainly, operation_of
 
@@ -106,7 +106,7 @@ class _Weights:
         dimensions hold units of these groups alone."""
         group = self.groups[g]
 
-        def rows(place: Place) -> tuple[np.ndarray, np.ndarray] | None:
+        def rows(place: TensorAxis) -> tuple[np.ndarray, np.ndarray] | None:
             if place.tensor not in self.first:
                 return None
             if known is not None and any(

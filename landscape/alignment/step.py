@@ -34,19 +34,19 @@ def refuse_unknown_align(align: str) -> None:
     refuse_unknown_choice("align", align, ALIGN)
 
 
-def align_posed(posed: ResolvedModels, source: EvaluationConfig, align: str) -> tuple[Model, ...]:
+def align_resolved(resolved: ResolvedModels, source: EvaluationConfig, align: str) -> tuple[Model, ...]:
     """Return the models of a question with their units in the order of the first one's."""
     if align == "none":
-        return posed.models
+        return resolved.models
     weights = align_weights(
-        posed.module,
-        calibration_samples(posed.dataset, posed.samples, source),
-        [model.weights for model in posed.models],
-        [model.label for model in posed.models],
+        resolved.module,
+        calibration_samples(resolved.dataset, resolved.samples, source),
+        [model.weights for model in resolved.models],
+        [model.label for model in resolved.models],
         align,
         source.compute,
     )
-    return tuple(replace(model, weights=own) for model, own in zip(posed.models, weights, strict=True))
+    return tuple(replace(model, weights=own) for model, own in zip(resolved.models, weights, strict=True))
 
 
 def calibration_samples(dataset: Dataset, samples: Samples, source: EvaluationConfig) -> Samples:

@@ -110,30 +110,30 @@ def sharpness(
     def prepare() -> SettingsAndCompute[Sharpness]:
         from .many_models import frozen_settings
 
-        posed = resolve_models(given, source, any_split="split" not in measured, together=False)
-        read = read_sets(posed, source, [one for some in sets or () for one in some])
+        resolved = resolve_models(given, source, any_split="split" not in measured, together=False)
+        read = read_sets(resolved, source, [one for some in sets or () for one in some])
         said = {} if whose is None else {"data_of": whose, **describe_sets(read)}
         selections = None
         if layers is not None:
-            selections = selections_of(posed.models[0].weights.layout, layers, "sharpness")
+            selections = selections_of(resolved.models[0].weights.layout, layers, "sharpness")
             said = {"layers": layers}
 
         def compute(attrs: dict[str, Any], work: Execution) -> Sharpness:
             from .many_models import MeasuredPlace, by_layer, sharpness_at
             from .one_model import SharpnessSettings
 
-            places = [MeasuredPlace("", posed.samples, posed.models)]
+            places = [MeasuredPlace("", resolved.samples, resolved.models)]
             if selections is not None:
-                places = by_layer(posed.samples, posed.models, _trained(selections, posed.module, frozen))
+                places = by_layer(resolved.samples, resolved.models, _trained(selections, resolved.module, frozen))
             if sets is not None:
-                pairs = list(zip(posed.models, sets, strict=True))
+                pairs = list(zip(resolved.models, sets, strict=True))
                 places = [
                     MeasuredPlace(name, samples, [model for model, some in pairs if _has(some, name)])
                     for name, (samples, _) in read.items()
                 ]
             with work.progress("sharpness") as report:
                 made = sharpness_at(
-                    posed.module,
+                    resolved.module,
                     places,
                     SharpnessSettings(**asked),
                     frozen=frozen,
@@ -146,7 +146,7 @@ def sharpness(
                 return replace(made, models=_whole_last(made.models))
             return made if sets is None else replace(made, models=_by_model(made.models))
 
-        return {**posed.settings, **said, **asked, **frozen_settings(posed.module, frozen)}, compute
+        return {**resolved.settings, **said, **asked, **frozen_settings(resolved.module, frozen)}, compute
 
     folder, name = place_of("sharpness", names_of(given))
     if layers is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...plotting.layer_maps import LayerMap, draw_layer_maps
+from ...plotting.layer_maps import LayerHeatmap, draw_layer_maps
 from ...plotting.style import shorten_label
 from .panels import TITLES, remark_of, unit_of
 
@@ -37,7 +37,7 @@ def draw_maps(result: Sharpness, width: float, title: str | None) -> Figure:
         if np.isfinite(values).any():
             signed = bool(np.nanmin(values) < 0)
             unit = unit_of(name, result.attrs)
-            maps.append(LayerMap(TITLES[name], unit, values, signed=signed, log=True, written=True))
+            maps.append(LayerHeatmap(TITLES[name], unit, values, signed=signed, log=True, written=True))
     names, axis = _names(result.models)
     remark = remark_of(result, False, drawn=DRAWN)
     if axis:  # the global model of a round needs no words

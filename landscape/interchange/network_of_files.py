@@ -74,6 +74,8 @@ def network_of_files(
     source = EvaluationConfig.of("test", settings)
     # as the run's own questions take it, which have no --standardise either
     scale = scale_of_name(source.data) if standardise is None else standardise
-    posed = resolve_models([str(first)], replace(source, standardise=scale))
-    refuse_misfit(posed.module, posed.dataset, [(one.address, one.weights) for one in posed.models], source)
-    return NetworkOfFiles(posed.module, posed.dataset, posed.samples, posed.models[0].weights.layout, source)
+    resolved = resolve_models([str(first)], replace(source, standardise=scale))
+    refuse_misfit(resolved.module, resolved.dataset, [(one.address, one.weights) for one in resolved.models], source)
+    return NetworkOfFiles(
+        resolved.module, resolved.dataset, resolved.samples, resolved.models[0].weights.layout, source
+    )

@@ -24,7 +24,7 @@ from ...training.inputs.models import (
     resolve_models,
 )
 from .. import Connectivity, LayerLine, LayerRounds, Line
-from ..alignment.step import align_posed
+from ..alignment.step import align_resolved
 from ..run_alone import ChosenRounds
 from .layer_rounds import RoundBarriers, round_barriers
 from .whose_data import read_sets
@@ -87,32 +87,32 @@ class PairsRequest:
             FedscopeError: models or samples that cannot be read.
         """
         how = self.how
-        posed = resolve_models(self.models, how.source)
-        samples, about = read_sets(how.sets, posed, how.source)
+        resolved = resolve_models(self.models, how.source)
+        samples, about = read_sets(how.sets, resolved, how.source)
         settings = {
-            **posed.settings,
+            **resolved.settings,
             **about,
             "points": how.points,
             "range": list(how.span),
             "normalization": how.normalization,
-            **calibration_settings(posed, how.source, how.normalization),
+            **calibration_settings(resolved, how.source, how.normalization),
             **({"layers": how.layers} if how.layers is not None else {}),
             **how.aligned(),
         }
-        return settings, partial(self._answer, posed, samples)
+        return settings, partial(self._answer, resolved, samples)
 
     def _answer(
-        self, posed: ResolvedModels, samples: Mapping[str, Samples], attrs: dict[str, Any], work: Execution
+        self, resolved: ResolvedModels, samples: Mapping[str, Samples], attrs: dict[str, Any], work: Execution
     ) -> Lines:
         from ... import landscape
 
         how = self.how
-        models = align_posed(posed, how.source, how.align)
+        models = align_resolved(resolved, how.source, how.align)
         with work.progress("line") as report:
             measured: dict[str, Any] = {
                 "betas": np.union1d(how.betas, [0.5]) if self.clients else how.betas,
                 "normalization": how.normalization,
-                "calibration": calibration_of(posed, how.source, how.normalization),
+                "calibration": calibration_of(resolved, how.source, how.normalization),
                 "compute": how.source.compute,
                 "progress": report,
                 "partial": work.keep,
@@ -120,10 +120,10 @@ class PairsRequest:
             }
             if how.layers is not None:
                 pair = (models[0], models[1])
-                return landscape.layer_lines(posed.module, _only(samples), pair, layers=how.layers, **measured)
+                return landscape.layer_lines(resolved.module, _only(samples), pair, layers=how.layers, **measured)
             pairs = combinations(models, 2) if self.clients else zip(models[::2], models[1::2], strict=False)
             on = _only(samples) if len(samples) == 1 else samples
-            lines = landscape.line(posed.module, on, list(pairs), **measured)
+            lines = landscape.line(resolved.module, on, list(pairs), **measured)
         return Connectivity(**vars(lines)) if self.clients else lines
 
 
@@ -146,27 +146,27 @@ class LayerRoundsRequest:
             FedscopeError: models or samples that cannot be read.
         """
         how = self.how
-        posed = resolve_models(self.over.pairs[self.numbers[0]], how.source)
-        samples, about = read_sets(how.sets, posed, how.source)
+        resolved = resolve_models(self.over.pairs[self.numbers[0]], how.source)
+        samples, about = read_sets(how.sets, resolved, how.source)
         own = ("addresses", "models_sha256", "run")
         settings: dict[str, Any] = {
-            **{name: value for name, value in posed.settings.items() if name not in own},
+            **{name: value for name, value in resolved.settings.items() if name not in own},
             **about,
             **{
-                "run": identity(posed.runs[0], self.numbers),
+                "run": identity(resolved.runs[0], self.numbers),
                 "rounds": self.numbers,
                 "layers": how.layers,
                 "points": how.points,
             },
             **{"range": list(how.span), "normalization": how.normalization},
-            **calibration_settings(posed, how.source, how.normalization),
+            **calibration_settings(resolved, how.source, how.normalization),
             **how.aligned(),
         }
-        return settings, partial(self._answer, posed, _only(samples), settings)
+        return settings, partial(self._answer, resolved, _only(samples), settings)
 
     def _answer(
         self,
-        posed: ResolvedModels,
+        resolved: ResolvedModels,
         samples: Samples,
         settings: Mapping[str, Any],
         attrs: dict[str, Any],
@@ -177,25 +177,25 @@ class LayerRoundsRequest:
         how = self.how
         assert how.layers is not None
         lines = landscape.LayerLines(
-            posed.module,
+            resolved.module,
             samples,
             layers=how.layers,
             betas=how.betas,
             normalization=how.normalization,
-            calibration=calibration_of(posed, how.source, how.normalization),
+            calibration=calibration_of(resolved, how.source, how.normalization),
             compute=how.source.compute,
         )
         with work.store(settings, *ROUNDS) as store:
-            found = work.each("line", [self._round(posed, lines, number) for number in self.numbers], store)
-        said: dict[str, Any] = {"normalization_policy": lines.policy_of(posed.models[0]).policy}
+            found = work.each("line", [self._round(resolved, lines, number) for number in self.numbers], store)
+        said: dict[str, Any] = {"normalization_policy": lines.policy_of(resolved.models[0]).policy}
         said |= {"left_out": [self.over.left_out]} if self.over.left_out else {}
         return LayerRounds(tuple(cell for own in found for cell in own.cells), self.over.ends, {**attrs, **said})
 
-    def _round(self, posed: ResolvedModels, lines: LayerLines, number: int) -> WorkUnit[RoundBarriers]:
+    def _round(self, resolved: ResolvedModels, lines: LayerLines, number: int) -> WorkUnit[RoundBarriers]:
         def measure(report: Report) -> RoundBarriers:
             first = number == self.numbers[0]
-            pair = posed.models if first else load_into_same(posed, self.over.pairs[number])
-            a, b = align_posed(replace(posed, models=tuple(pair)), self.how.source, self.how.align)
+            pair = resolved.models if first else load_into_same(resolved, self.over.pairs[number])
+            a, b = align_resolved(replace(resolved, models=tuple(pair)), self.how.source, self.how.align)
             found = lines.between((a, b), progress=lambda done, of: report(SHARES * done // of, SHARES))
             return round_barriers(number, found)
 

@@ -39,12 +39,12 @@ def asked_sets(
 
 
 def read_sets(
-    sets: Sequence[SampleSet], posed: ResolvedModels, source: EvaluationConfig
+    sets: Sequence[SampleSet], resolved: ResolvedModels, source: EvaluationConfig
 ) -> tuple[Mapping[str, Samples], dict[str, Any]]:
     """Read each set once, by its name, and what a result says of them; without sets it is the models' samples."""
     if not sets:
-        return {"": posed.samples}, {}
-    read = {one.name: one.read(posed, source) for one in sets}
+        return {"": resolved.samples}, {}
+    read = {one.name: one.read(resolved, source) for one in sets}
     return {name: samples for name, (samples, _) in read.items()}, describe_sets(read)
 
 

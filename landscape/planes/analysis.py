@@ -24,7 +24,7 @@ from .. import Panel, Plane, Planes
 from ..alignment.step import refuse_unknown_align
 from ..run_alone import choose_plane, run_alone
 from .inputs import panels_of, plane_models
-from .same_axes import planes_on_same_axes
+from .same_axes_request import planes_on_same_axes
 from .surveys import Survey
 
 #: room round the models where nothing is said

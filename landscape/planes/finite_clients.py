@@ -30,8 +30,8 @@ def resolve_finite(
     Raises:
         FedscopeError: fewer than three clients are left.
     """
-    posed = resolve_models(_every(planes), source)
-    left, found = list(posed.models), []
+    resolved = resolve_models(_every(planes), source)
+    left, found = list(resolved.models), []
     for plane in planes:
         if plane.kind != "clients" and not plane.spare:  # whose models may be read from the disk each time
             found.append(plane)
@@ -39,7 +39,7 @@ def resolve_finite(
             found.append(_without_broken(plane, [_is_finite(one.weights) for one in left[: len(plane.members)]]))
         del left[: len(plane.members) + len(plane.shown)]
     if all(one is plane for one, plane in zip(found, planes, strict=True)):
-        return posed, tuple(planes)
+        return resolved, tuple(planes)
     with without_warnings(FedscopeWarning):  # of which all has been said
         return resolve_models(_every(found), source), tuple(found)
 

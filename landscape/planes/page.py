@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.still import still_of
+from ...plotting.static_fallback import still_of
 from ...plotting.style import SURFACE, clip_label, plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text, markup
 from .basins import basin_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...plotting.still import still_of
+from ...plotting.static_fallback import still_of
 from ...plotting.style import plotly_contents
 from ...plotting.web_page import BROKEN, as_page, heading, label_text
 from .drawing.color_scales import SurfaceColours, scale_of

@@ -16,7 +16,7 @@ from ...checkpoints.io.warn_user import warn_user
 from ...training.inputs.data_of import SampleSet, sample_sets
 from ...training.inputs.models import ResolvedModels, calibration_of, calibration_settings
 from .. import Plane
-from ..alignment.step import align_posed
+from ..alignment.step import align_resolved
 from .finite_clients import resolve_finite, without_broken
 from .inputs import PlaneModels
 
@@ -88,16 +88,16 @@ class Survey:
 
     def pose(self, models: PlaneModels) -> Posed:
         """Read the models of a plane that stands for itself."""
-        posed, (taken,) = resolve_finite([models], self.source)
+        resolved, (taken,) = resolve_finite([models], self.source)
 
         def span(made_of: Sequence[Model]) -> PlaneBasis:
             from ... import landscape
 
-            return landscape.span_of(models.kind, made_of, self.source.seed, posed.module)
+            return landscape.span_of(models.kind, made_of, self.source.seed, resolved.module)
 
         said = {"left_out": [taken.left_out]} if taken.left_out else {}
-        aligned = partial(align_posed, posed, self.source, self.align)
-        return Posed(posed, span, aligned, said, members=len(taken.members))
+        aligned = partial(align_resolved, resolved, self.source, self.align)
+        return Posed(resolved, span, aligned, said, members=len(taken.members))
 
     def _random_settings(self, module: nn.Module) -> dict[str, Any]:
         """Describe random directions, and which ends both axes have where they are not told."""
@@ -120,19 +120,19 @@ class Survey:
 
         def prepare() -> PreparedStep[Plane]:
             given = self.pose(models) if pose is None else pose()
-            posed, count = given.models, len(models.members) if given.members is None else given.members
-            read = [one.read(posed, self.source) for one in sets]
+            resolved, count = given.models, len(models.members) if given.members is None else given.members
+            read = [one.read(resolved, self.source) for one in sets]
             settings = {
-                **posed.settings,
+                **resolved.settings,
                 "kind": models.kind,
                 "grid": self.grid,
                 "margin": self.margin if self.range is None and models.kind != "random" else None,
                 "range": list(self.range) if self.range else None,
                 "adaptive": self.adaptive,
                 "normalization": self.normalization,
-                **calibration_settings(posed, self.source, self.normalization),
+                **calibration_settings(resolved, self.source, self.normalization),
                 **({"align": self.align} if self.align != "none" else {}),
-                **(self._random_settings(posed.module) if models.kind == "random" else {}),
+                **(self._random_settings(resolved.module) if models.kind == "random" else {}),
                 **given.settings,
             }
 
@@ -144,7 +144,7 @@ class Survey:
                 base = None if work.preview is None else Path(f"{work.preview}{ends[0]}")
                 with work.progress(f"plane {models.title}".strip()) as report, preview_of(base) as preview:
                     return landscape.survey(
-                        posed.module,
+                        resolved.module,
                         [samples for samples, _ in read],
                         given.span(aligned[:count]),
                         shown=aligned[count:],
@@ -158,7 +158,7 @@ class Survey:
                         adaptive=self.adaptive,
                         earlier=work.earlier,
                         normalization=self.normalization,
-                        calibration=calibration_of(posed, self.source, self.normalization),
+                        calibration=calibration_of(resolved, self.source, self.normalization),
                         compute=self.source.compute,
                         progress=report,
                         preview=preview,

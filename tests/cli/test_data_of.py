@@ -66,8 +66,8 @@ def test_all_leaves_out_what_no_client_holds(here: Path) -> None:
     assert run.partition is not None
     kept = tuple(rows[1:] for rows in run.partition.clients)
     run.partition = replace(run.partition, clients=kept)
-    posed: Any = type("Posed", (), {"runs": (run,), "dataset": data_of(run)})
-    samples, about = SampleSet("all", "", "train").read(posed, fedscope.analysis.settings.EvaluationConfig("train"))
+    resolved: Any = type("Posed", (), {"runs": (run,), "dataset": data_of(run)})
+    samples, about = SampleSet("all", "", "train").read(resolved, fedscope.analysis.settings.EvaluationConfig("train"))
     assert samples.indices.tolist() == sorted(np.concatenate(kept).tolist())
     assert about["clients"] == "all"
 

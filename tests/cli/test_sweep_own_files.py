@@ -20,7 +20,7 @@ from fedscope.training.jobs.worker import Worker
 from fedscope.training.sweeps.by_jobs import RunOfSweep
 from fedscope.training.sweeps.own_code import given_with, with_given_code, without_code
 from fedscope.training.sweeps.plan import Plan, plan_sweep
-from fedscope.training.sweeps.printed import resuming
+from fedscope.training.sweeps.printed_commands import resuming
 from fedscope.training.sweeps.schedule import commands_of
 from fedscope.training.user_code.provided_code import code_of_options
 

@@ -17,8 +17,8 @@ from scipy.stats import binomtest, t
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.decomposition.matrix.losses import losses_at
-from fedscope.decomposition.matrix.result import Cell, Gain, Matrix, RoundMatrix, at_home, neighbours
-from fedscope.decomposition.matrix.sure import discordant, is_sure
+from fedscope.decomposition.matrix.result import Gain, LossCell, Matrix, RoundMatrix, neighbours, sum_gains
+from fedscope.decomposition.matrix.significance import discordant, is_sure
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.evaluation.samples import Samples
@@ -145,7 +145,7 @@ def averaged(recorded: Recorded, tmp_path_factory: pytest.TempPathFactory) -> Ru
     return Run.open(recorded(folder / "run", *words, "--rounds", "3"))
 
 
-def rows_of(result: Matrix) -> dict[tuple[str, str], Cell]:
+def rows_of(result: Matrix) -> dict[tuple[str, str], LossCell]:
     return {(cell.model, cell.place): cell for cell in result.rounds[-1].cells}
 
 
@@ -201,7 +201,7 @@ def test_gains_are_differences_of_cells_and_have_smaller_errors(averaged: Run) -
         assert own.loss is not None
         assert other.loss is not None
         assert gain.loss_gain == pytest.approx(own.loss - other.loss, rel=1e-5, abs=1e-9)
-    home = at_home(one)
+    home = sum_gains(one)
     assert home.measured == len(one.clients)
     assert home.worse == sum(1 for gain in one.gains_of("averaged") if (gain.error_gain or 0) < 0)
 
@@ -250,7 +250,9 @@ def made(*gains: float | None, error: bool = True) -> RoundMatrix:
     names = [*(f"client-{k}" for k in clients), "global"]
     level = 0.5 if error else None
     cells = [
-        Cell(model, place, 10, 1.0, 0.1, level, None) for model in names for place in [*names[: len(clients)], "test"]
+        LossCell(model, place, 10, 1.0, 0.1, level, None)
+        for model in names
+        for place in [*names[: len(clients)], "test"]
     ]
     rows = [
         Gain(k, 1 / len(gains), "global", 10, gain, 0.01, gain if error else None, 0.01) for k, gain in enumerate(gains)
@@ -311,7 +313,7 @@ def test_nobody_gains_or_loses_by_a_shared_model_that_diverged() -> None:
     ):
         result = Matrix("ima", (lost(whole, *models),))
         assert result.summary() == f"{said}{more}"
-        home = at_home(result.rounds[0])
+        home = sum_gains(result.rounds[0])
         assert (home.measured, home.worse, home.least, math.isnan(home.mean)) == (0, 0, None, True)
         figure = result.figure()
         assert said.partition(": ")[2] in shown(figure)
@@ -392,8 +394,8 @@ def test_few_samples_make_nothing_sure() -> None:
     assert discordant(10, -0.25, 0.1) is None, "shares of pixels are no counts"
     assert not is_sure(10, math.nan, 0.1, of_errors=True)
     gains = [Gain(k, 0.5, "global", 2, -0.5, 0.1, -1.0, 0.0) for k in range(2)]
-    cells = tuple(Cell("global", place, 2, 1.0, 0.1, 0.5, None) for place in ("client-0", "client-1", "test"))
-    home = at_home(RoundMatrix(1, (0, 1), "global", cells, tuple(gains)))
+    cells = tuple(LossCell("global", place, 2, 1.0, 0.1, 0.5, None) for place in ("client-0", "client-1", "test"))
+    home = sum_gains(RoundMatrix(1, (0, 1), "global", cells, tuple(gains)))
     assert (home.worse, home.surely) == (2, 0)
 
 

@@ -24,7 +24,7 @@ OF_SECTIONS: Mapping[str, type] = {
 
 
 @dataclass(frozen=True)
-class Place:
+class SettingPlace:
     """Where a setting is written, and the methods or models that have it; () for all of its section."""
 
     place: str
@@ -50,7 +50,7 @@ def owners(section: str, key: str) -> tuple[str, ...]:
     return tuple(name for name in names(shelf) if key in _keys_of(find(shelf, name)))
 
 
-def places_of(name: str) -> list[Place]:
+def places_of(name: str) -> list[SettingPlace]:
     """Return where a setting is written that is named without its section, as here, in papers or other programs.
 
     >>> [place.words() for place in places_of("learning-rate")]
@@ -62,8 +62,8 @@ def places_of(name: str) -> list[Place]:
     everywhere = {key: f"{section}.{key}" for section, kind in OF_SECTIONS.items() for key in _keys_of(kind)}
     everywhere |= KEYWORDS
     if place := everywhere.get(name) or ALSO.get(name):
-        return [Place(place)]
-    found = [Place(f"{section}.{name}", owners(section, name)) for section in METHOD_SECTIONS]
+        return [SettingPlace(place)]
+    found = [SettingPlace(f"{section}.{name}", owners(section, name)) for section in METHOD_SECTIONS]
     return [place for place in found if place.owners]
 
 

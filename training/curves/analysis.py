@@ -19,7 +19,7 @@ from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
 from ..same_data import is_pooled, other_data, same_data
 from ..sweeps.plan import FILE
-from ..sweeps.printed import resuming
+from ..sweeps.printed_commands import resuming
 from ..sweeps.schedule import RUNS
 from ..sweeps.sweep import Sweep
 from .bands import bands_over

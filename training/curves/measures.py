@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
-from ...checkpoints.rounds.metrics import COLUMNS, FURTHER, is_own
+from ...checkpoints.rounds.metrics import COLUMNS, FURTHER, is_own_column
 
 #: in the order of ``BASE.curves.csv``, where a new column comes last
 _FIRST = (
@@ -99,7 +99,7 @@ class CurveMeasure:
     @property
     def is_share(self) -> bool:
         """True if it is drawn in per cent; whether a loop's own error is a share, is not known."""
-        return "error" in self.column and not is_own(self.column)
+        return "error" in self.column and not is_own_column(self.column)
 
     @property
     def is_reachable(self) -> bool:
@@ -166,7 +166,7 @@ def measure_of(name: str) -> CurveMeasure:
     column = name.replace("accuracy", "error", 1)
     if _is_known(column):
         return CurveMeasure(name, column)
-    if is_own(name):
+    if is_own_column(name):
         return CurveMeasure(name, name)
     raise _unknown(name)
 
@@ -192,7 +192,7 @@ def refuse_unknown(names: Sequence[str], columns: Iterable[str]) -> None:
     Raises:
         FedscopeError: another name; says which there are.
     """
-    own = [column for column in columns if is_own(column)]
+    own = [column for column in columns if is_own_column(column)]
     for name in names:
         if name not in own and not _is_known(name.replace("accuracy", "error", 1)):
             raise _unknown(name, own)

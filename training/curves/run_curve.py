@@ -8,7 +8,7 @@ import numpy as np
 import xxhash
 
 from ...checkpoints import Run, has_no_server
-from ...checkpoints.rounds.metrics import further, is_own
+from ...checkpoints.rounds.metrics import further, is_own_column
 from ...checkpoints.runs.run import warn_of_gaps
 from ...results import Serializable, deviation_over
 from .measures import MEASURES, TOTALS, CurveMeasure, measure_of
@@ -92,7 +92,7 @@ class Curve:
 
     def averaged(self, column: str) -> np.ndarray | None:
         """Return the same of the average over rounds; None where the run has none of it."""
-        averaged = None if is_own(column) else self.values.get(f"averaged_{column}")
+        averaged = None if is_own_column(column) else self.values.get(f"averaged_{column}")
         return None if averaged is None or np.isnan(averaged).all() else averaged
 
     def deployed(self, measure: str) -> np.ndarray:

@@ -63,9 +63,9 @@ def task_settings(module: nn.Module, samples: Samples, weights: Weights) -> dict
         ``task_behaviour``, the losses of four samples, and ``task_means_behaviour``, see :func:`task_means`, which
         results of earlier versions lack.
     """
-    from ...evaluation.standard_tasks import is_own
+    from ...evaluation.standard_tasks import is_own_task
 
-    if not is_own(samples.task):
+    if not is_own_task(samples.task):
         return {}
     values, _ = _first(module, samples, weights, lambda outputs: samples.task.loss(outputs, samples.y[:4]))
     return {"task_behaviour": values, "task_means_behaviour": task_means(module, samples, weights)}

@@ -44,7 +44,7 @@ class SampleSet:
         """Return a client's own training samples."""
         return cls(f"client-{client}", client_data(client), "train", client)
 
-    def read(self, posed: ResolvedModels | RunData, source: EvaluationConfig) -> tuple[Samples, dict[str, Any]]:
+    def read(self, resolved: ResolvedModels | RunData, source: EvaluationConfig) -> tuple[Samples, dict[str, Any]]:
         """Read the samples, and what a result's provenance says of them.
 
         Raises:
@@ -52,29 +52,29 @@ class SampleSet:
         """
         seed = source.seed if source.limit else None
         if self.client is None and self.name != ALL:
-            samples = limit_samples(posed.dataset, replace(source, split=self.split))
+            samples = limit_samples(resolved.dataset, replace(source, split=self.split))
             return samples, describe_samples(samples, seed)
-        run = posed.runs[0]
+        run = resolved.runs[0]
         partition = run.partition
         assert partition is not None, "the numbers were checked against it"
         # what a recorded run does not say of its data, --data has said; where it does, they were compared
-        if not run.is_foreign and posed.dataset.sha256 != run.info.get("data", {}).get("sha256"):
+        if not run.is_foreign and resolved.dataset.sha256 != run.info.get("data", {}).get("sha256"):
             whose = ALL if self.client is None else self.client
             gave = "its clients" if self.client is None else f"its client {self.client}"
             raise FedscopeError(
                 f"--data-of {whose} takes what {run.path} gave {gave}, but --data names other data; leave out --data"
             )
-        refuse_outside(partition, len(posed.dataset.y_train), str(run.path), posed.dataset.name)
+        refuse_outside(partition, len(resolved.dataset.y_train), str(run.path), resolved.dataset.name)
         about: dict[str, Any] = {"clients": ALL} if self.client is None else {"client": self.client}
         if self.client is None:
-            samples = global_training_data(posed.dataset, run)
+            samples = global_training_data(resolved.dataset, run)
         else:
             rows = indices_of(partition, self.client)
             if not len(rows):
                 raise FedscopeError(
                     f"client {self.client} of {run.path} has no training samples; ask for another one's"
                 )
-            whole = posed.dataset.samples("train")
+            whole = resolved.dataset.samples("train")
             samples = replace(whole, x=whole.x[rows], y=whole.y[rows], indices=rows)
         if source.limit is not None:
             samples = samples.limit(source.limit, source.seed)
@@ -170,10 +170,10 @@ def sets_of_rounds(rounds: Sequence[tuple[Run, int]], data_of: str) -> list[list
 
 
 def read_sets(
-    posed: ResolvedModels | RunData, source: EvaluationConfig, sets: Sequence[SampleSet]
+    resolved: ResolvedModels | RunData, source: EvaluationConfig, sets: Sequence[SampleSet]
 ) -> dict[str, tuple[Samples, dict[str, Any]]]:
     """Read each set once, and what a result says of it, by its name."""
-    return {one.name: one.read(posed, source) for one in {one.name: one for one in sets}.values()}
+    return {one.name: one.read(resolved, source) for one in {one.name: one for one in sets}.values()}
 
 
 def describe_sets(read: Mapping[str, tuple[Samples, dict[str, Any]]]) -> dict[str, Any]:

@@ -167,20 +167,20 @@ def expected_of(module: nn.Module) -> ExpectedModel:
     return replace(ExpectedModel.of(module), converted=converted_tensors)
 
 
-def load_into_same(posed: ResolvedModels, models: Sequence[ModelLike]) -> tuple[Model, ...]:
+def load_into_same(resolved: ResolvedModels, models: Sequence[ModelLike]) -> tuple[Model, ...]:
     """Load further models of the same runs, as those that were resolved.
 
     Raises:
         FedscopeError: models that do not fit the architecture, or whose adapters are not scaled as those.
     """
-    expected = expected_of(posed.module)
-    refuse_unlike((*posed.told, *told_by(models, names_of(models))), expected.layout, base=posed.base)
-    loaded = _load_all(models, expected, posed.models[0].address)
-    _refuse_other_alphas(posed.models[0], loaded)
+    expected = expected_of(resolved.module)
+    refuse_unlike((*resolved.told, *told_by(models, names_of(models))), expected.layout, base=resolved.base)
+    loaded = _load_all(models, expected, resolved.models[0].address)
+    _refuse_other_alphas(resolved.models[0], loaded)
     return loaded
 
 
-def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Model]:
+def read_into_same(resolved: ResolvedModels, files: Sequence[str]) -> Iterator[Model]:
     """Yield the models of further files as those that were resolved, one after the other.
 
     What is changed on the way is said once, with the first of the files in which it was.
@@ -188,13 +188,13 @@ def read_into_same(posed: ResolvedModels, files: Sequence[str]) -> Iterator[Mode
     Raises:
         FedscopeError: as :func:`load_into_same`; says which file.
     """
-    expected = expected_of(posed.module)
-    refuse_unlike((*posed.told, *told_by(files, files)), expected.layout, base=posed.base)
+    expected = expected_of(resolved.module)
+    refuse_unlike((*resolved.told, *told_by(files, files)), expected.layout, base=resolved.base)
     said: dict[str, list[str]] = {}
     for i, file in enumerate(files):
         with without_warnings(FedscopeWarning):  # the model's note
-            model = _load(files, i, expected, posed.models[0].address)
-        _refuse_other_alphas(posed.models[0], [model])
+            model = _load(files, i, expected, resolved.models[0].address)
+        _refuse_other_alphas(resolved.models[0], [model])
         if model.note:
             said.setdefault(model.note, []).append(file)
         yield model
@@ -523,20 +523,20 @@ def expand_all(models: Sequence[ModelLike], option: str = "--show") -> list[Mode
     return [model for some in each for model in some]
 
 
-def calibration_of(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> Samples | None:
+def calibration_of(resolved: ResolvedModels, source: EvaluationConfig, normalization: str) -> Samples | None:
     """Return the training samples on which ``--normalization re-estimate`` measures; None for the other policies."""
     if normalization != "re-estimate":
         return None
-    return limit_samples(posed.dataset, replace(source, split="train"))
+    return limit_samples(resolved.dataset, replace(source, split="train"))
 
 
-def calibration_settings(posed: ResolvedModels, source: EvaluationConfig, normalization: str) -> dict[str, Any]:
+def calibration_settings(resolved: ResolvedModels, source: EvaluationConfig, normalization: str) -> dict[str, Any]:
     """Describe the samples that statistics are re-estimated on, for a result's provenance."""
-    samples = calibration_of(posed, source, normalization)
+    samples = calibration_of(resolved, source, normalization)
     if samples is None:
         return {}
     from ...evaluation.normalization import statistics_of
 
     seed = source.seed if source.limit else None
-    batches = batches_settings(len(samples)) if statistics_of(posed.module) else {}
+    batches = batches_settings(len(samples)) if statistics_of(resolved.module) else {}
     return {"calibration_samples": len(samples), "calibration_seed": seed, **batches}

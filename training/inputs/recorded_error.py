@@ -142,11 +142,11 @@ def _key_in(run: Run, recorded: RecordedNumbers, module: nn.Module, dataset: Dat
 def _key(recorded: RecordedNumbers, weights: Weights, module: nn.Module, dataset: Dataset) -> str:
     """All that an outcome depends on: the model, its numbers, the data in their scale, and what code answers."""
     from ...evaluation.resumable import digest
-    from ...evaluation.standard_tasks import is_own
+    from ...evaluation.standard_tasks import is_own_task
 
     samples = dataset.samples("test")
     answers = behaviour(module, samples, weights) or []
-    means = task_means(module, samples, weights) if is_own(dataset.task) else None
+    means = task_means(module, samples, weights) if is_own_task(dataset.task) else None
     told = {
         "model": [recorded.round, recorded.model, repr(recorded.error), repr(recorded.loss), digest(weights)],
         "data": [dataset.name, dataset.sha256, len(dataset.y_test), [f"{mean:.6g}" for mean in dataset.means]],

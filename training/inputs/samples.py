@@ -215,7 +215,7 @@ def given_settings(
             :func:`~fedscope.checkpoints.models.adapters.about_adapters` takes it.
         module: the first run's, where it is there; by default it is made, and a base is then in memory twice.
     """
-    from ...evaluation.standard_tasks import CLASSIFICATION, is_own
+    from ...evaluation.standard_tasks import CLASSIFICATION, is_own_task
     from .base import base_digest, base_named
 
     model = model_named(runs[0], source)
@@ -225,7 +225,7 @@ def given_settings(
         dataset, compared_as = _data_of_runs(runs, source)
         said |= compared_as | ({} if dataset.means or not foreign else {"standardised": False})
     task = asked_task(runs, source)
-    if is_own_model(model) or is_own(task):
+    if is_own_model(model) or is_own_task(task):
         dataset = dataset_of(runs, source)
         weights = any_model(runs[0])  # after the data, whose comparison may read the run in the module's order
         module = module_for(runs[0], source, dataset) if module is None else module

@@ -59,7 +59,7 @@ def compare_network(
     Raises:
         FedscopeError: the network has other numbers; says how to go on.
     """
-    from ...evaluation.standard_tasks import is_own
+    from ...evaluation.standard_tasks import is_own_task
 
     if source.model is None:
         return "", False
@@ -101,7 +101,7 @@ def compare_network(
         warn_user(f"{run.path}: {told}; the network draws random numbers by itself, so this may be chance")
         return f"{run.name}: {told}", False
     if not source.accept_data:
-        task = ", or the task" if is_own(own.task) else ""
+        task = ", or the task" if is_own_task(own.task) else ""
         why = (
             _another_source(run, source) or f"the class, its arguments, or a file that it imports{task} may be another"
         )

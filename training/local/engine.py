@@ -22,7 +22,7 @@ from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ...evaluation.uint8_images import Inputs
 from ..own_calls import ask, work_of
 from ..profile import Profile, time_span
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
 from .own_samples import on_device
@@ -224,7 +224,7 @@ class Engine:
         """Compute the average with p, in float64, of what the cohort's surveys give."""
         average, first = _Average(), None
         for k, found in enumerate(self.each(work_of(method, "survey"), tasks)):
-            if is_own(method):
+            if is_own_method(method):
                 first = found if first is None else first
                 refuse_survey(method, found, first, tasks[k])
             average.add(found, float(p[k]))

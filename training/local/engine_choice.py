@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.warn_user import warn_user
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .engine import EngineName
@@ -59,7 +59,9 @@ def engine_of(config: Config, module: nn.Module, data: Dataset) -> EngineName:
         return alone
     if asked == "cohort" and not config.client.takes_several:
         which = f"method = {method_name(config.client)!r}"
-        more = ", or say vectorised = True in its class if its train takes several" if is_own(config.client) else ""
+        more = (
+            ", or say vectorised = True in its class if its train takes several" if is_own_method(config.client) else ""
+        )
         if config.client.vectorised:
             which, more = f"optimiser = {str(config.client.optimiser)!r}", ""
         raise FedscopeError(
@@ -103,7 +105,7 @@ def refuse_one_by_one(run: Run, config: Config) -> None:
     Raises:
         FedscopeError: names the method.
     """
-    if config.run.engine == "cohort" and is_own(config.client) and not config.client.takes_several:
+    if config.run.engine == "cohort" and is_own_method(config.client) and not config.client.takes_several:
         raise FedscopeError(
             f"{run.path} trained several clients in one pass, and client.method = {method_name(config.client)!r} has "
             "functions of which nothing says that they take several; write vectorised = True in its class if they do, "

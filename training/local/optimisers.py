@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.trainable_parameters import trains_nothing
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from ..rng import BESIDE
 from ..settings.own_code import OwnCode, short_name
 from .to_device import send
@@ -317,7 +317,7 @@ def may_need_no_gradient(method: ClientMethod) -> bool:
     >>> may_need_no_gradient(SGD()), may_need_no_gradient(SGD(optimiser="adamw"))
     (False, False)
     """
-    if is_own(method):
+    if is_own_method(method):
         return True
     name = method.local_optimiser
     if not isinstance(name, OwnCode):

@@ -16,7 +16,7 @@ from ...checkpoints import FedscopeError
 from ..import_string import ImportString, describe_error, describe_type
 from ..settings.missing_code import needs_code
 from ..settings.own_code import OwnCode, name_of
-from ..user_code.resolve import Called
+from ..user_code.resolve import CalledCode
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod
@@ -136,7 +136,7 @@ def _usual_rate(kind: type) -> Any:
 
 def _names_rate(thing: Any) -> bool:
     """Check whether what makes an optimiser, as far as it is no function, says its rate."""
-    if not isinstance(thing, ImportString | partial | Called):
+    if not isinstance(thing, ImportString | partial | CalledCode):
         return False
     return "lr" in dict(thing.keywords) or bool(thing.args)
 

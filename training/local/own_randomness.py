@@ -16,7 +16,7 @@ import torch
 
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.seeded import forked
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from ..settings.code_source import source_of
 from ..settings.registry import method_name
 from .dropout_masks import MaskStream, address_dropout
@@ -68,7 +68,7 @@ def warn_of_draws(model: str) -> None:
 def unseeded(methods: Sequence[object]) -> list[object]:
     """Return the methods that are somebody's own, but for those whose files seed the streams that the program shares;
     it reads these files."""
-    return [method for method in methods if is_own(method) and not _seeds(type(method))]
+    return [method for method in methods if is_own_method(method) and not _seeds(type(method))]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ..returned_arrays import (
     ReturnedError,
     difference,
     forms,
-    is_own,
+    is_own_method,
     layout_difference,
     refuse_buffers,
     refuse_unwritable,
@@ -36,7 +36,7 @@ def refused_updates(
     Raises:
         FedscopeError: on going through them, what :func:`refuse_update` and :func:`refuse_unlike` refuse.
     """
-    return _looked_at(method, tasks, updates) if is_own(method) else updates
+    return _looked_at(method, tasks, updates) if is_own_method(method) else updates
 
 
 def _looked_at(
@@ -57,7 +57,7 @@ def refuse_group(method: ClientMethod, task: LocalTask, update: LocalUpdate) -> 
     Raises:
         FedscopeError: it is none.
     """
-    if is_own(method):
+    if is_own_method(method):
         refuse_no_update(method, update, task.round, task.client)
     return update
 

@@ -15,7 +15,7 @@ from ...checkpoints.io.random_streams import undrawn
 from ...evaluation.accelerators import is_out_of_memory
 from ...evaluation.criteria import LabelCriterion
 from ...evaluation.evaluator import Evaluator
-from ...evaluation.standard_tasks import PADDED, is_own
+from ...evaluation.standard_tasks import PADDED, is_own_task
 from ..import_string import describe_error
 from .optimisers import may_need_no_gradient
 from .worker_model import TrainableModel, mean_loss
@@ -110,7 +110,7 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarr
         raise FedscopeError(
             f"--model {name} cannot be trained on {len(y)} of {samples.label}: {describe_error(error)}"
         ) from error
-    task = f", or the task {samples.task.name} does" if is_own(samples.task) else ""
+    task = f", or the task {samples.task.name} does" if is_own_task(samples.task) else ""
     raise FedscopeError(
         f"the loss of --model {name} has no gradient: its forward computes under torch.no_grad(), or detaches what it "
         f"returns{task}; take that out"

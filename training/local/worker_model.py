@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.module_copy import is_shared
-from ...evaluation.standard_tasks import is_own
+from ...evaluation.standard_tasks import is_own_task
 from ...evaluation.taken_logits import logits_of
 from ...evaluation.tasks import Task
 from ..rng import torch_generator
@@ -290,7 +290,7 @@ class MeanLoss:
 
     def __init__(self, learnt: Task) -> None:
         self.learnt = learnt
-        self.maskable = not is_own(learnt)
+        self.maskable = not is_own_task(learnt)
 
     def __call__(self, module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return loss_of_batch(self.learnt, module(x), y)
@@ -313,7 +313,7 @@ def loss_of_batch(learnt: Task, outputs: Tensor, y: Tensor) -> Tensor:
     """
     outputs = as_float32(logits_of(outputs))
     # samples of a task that has a name have something that counts, each of them
-    if is_own(learnt) and learnt.weights(y) is not None and not learnt.count(y):
+    if is_own_task(learnt) and learnt.weights(y) is not None and not learnt.count(y):
         return (outputs * 0).sum()
     return learnt.reduced(outputs, y, "mean")
 

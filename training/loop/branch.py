@@ -22,7 +22,7 @@ from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_me
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..own_calls import work_of
 from ..profile import Profile
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from ..settings.missing_code import is_given, needs_code
 from ..settings.registry import method_name
 from ..tasks import refuse_without_classes, trained_task
@@ -214,7 +214,7 @@ def branch_notes(run: Run, round: int, config: Config) -> list[str]:
 
 def _begins_with_state(method: ClientMethod | ServerMethod | AverageMethod) -> bool:
     """Check whether a method of the user's own, which need not say what it keeps, makes a first state."""
-    if not is_own(method):
+    if not is_own_method(method):
         return False
     if isinstance(method, ServerMethod):
         return type(method).init is not ServerMethod.init

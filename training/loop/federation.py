@@ -31,7 +31,7 @@ from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, S
 from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
 from ..own_calls import ask
 from ..profile import time_span
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from ..settings.settings import without_effect
@@ -209,7 +209,7 @@ class Federation:
         """
         server = self.config.server
         p = server.weights(np.array([len(self.partition.clients[int(k)]) for k in ids]))
-        if is_own(server):
+        if is_own_method(server):
             refuse_weights(server, p, len(ids))
         return p
 
@@ -222,7 +222,7 @@ class Federation:
         with time_span(profile, "training", t):
             tasks = self.tasks(t, ids, position.start, sent, position.last, memory)
             trained = self.engine.train(config.client, tasks, p, partial(watcher.client, t), self.storage)
-        if is_own(config.client) and position.sent is not None:
+        if is_own_method(config.client) and position.sent is not None:
             if position.clients_kept is None:
                 refuse_unrecorded(config.client, trained.states, t)
             elif position.same_client:
@@ -240,7 +240,7 @@ class Federation:
                 surveyed=tasks[0].surveyed,
             )
             shared = ask(config.client, config.client.share, sent, exchange)
-            if is_own(config.client):
+            if is_own_method(config.client):
                 refuse_shared(config.client, sent, shared, t)
             start = next_start(config, t, global_, averaged, served.state)
         made = _Aggregated(tasks, sent, trained, cohort, global_, averaged, served)
@@ -280,7 +280,7 @@ class Federation:
         """Make what is sent with the model in the client method's first round."""
         client = self.config.client
         sent = ask(client, client.begin, position.start, self.facts)
-        if is_own(client):
+        if is_own_method(client):
             refuse_begun(client, sent)
         return sent
 
@@ -350,7 +350,7 @@ class Federation:
         kept = position.average
         if position.server is None:
             server = ask(config.server, config.server.init, position.start.parameters)
-            if is_own(config.server):
+            if is_own_method(config.server):
                 refuse_begun(config.server, server)
         else:
             server = position.server
@@ -390,7 +390,7 @@ class Federation:
         """
         own = {name: value for name, value in state.items() if name != "clients_mean"}
         found = ask(self.config.average, self.config.average.average, own, round, row, history)
-        if is_own(self.config.average):
+        if is_own_method(self.config.average):
             refuse_averaged(self.config.average, found, own, row.layout, round)
         return found
 

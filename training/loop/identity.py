@@ -10,7 +10,7 @@ import numpy as np
 
 from ...checkpoints import Partition
 from ...checkpoints.rounds.run_identity import derive_identity
-from ...evaluation.standard_tasks import is_own
+from ...evaluation.standard_tasks import is_own_task
 from ...evaluation.tasks import Task
 from ..config.config import Config
 
@@ -34,7 +34,7 @@ def identity_of(info: Mapping[str, Any], config: Config, split: Partition, task:
             "partition": [_digest(parts) for parts in (split.clients, split.test or ())],
             "weights": info.get("weights", {}).get("sha256", ""),
             "versions": {name: info["versions"].get(name) for name in ("fedscope", "torch")},
-            "created": info["created"] if task is not None and is_own(task) else "",
+            "created": info["created"] if task is not None and is_own_task(task) else "",
             "before": before,
         }
     )

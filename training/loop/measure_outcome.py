@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...checkpoints.io.errors import spans
-from ...checkpoints.io.one_screen import screen
+from ...checkpoints.io.repr_screen import screen
 
 #: the columns of each model, of its loss and its error
 COLUMNS = {

@@ -313,7 +313,7 @@ def _fill(
 ) -> MeasuredRun:
     """Measure what a plan asks for, keeping what is done whatever ends it."""
     from ...evaluation.evaluator import Evaluator
-    from ...evaluation.standard_tasks import is_own
+    from ...evaluation.standard_tasks import is_own_task
     from ...evaluation.tasks import Task
     from ..inputs.any_model import any_model
     from ..inputs.behaviour import answers_of
@@ -332,7 +332,7 @@ def _fill(
     samples = limit_samples(dataset, source)
     few, seed = _take_fewer(run, samples, source)
     given = given_settings([run], source, module=module)
-    own_code = is_own_model(model_named(run, source)) or is_own(samples.task)
+    own_code = is_own_model(model_named(run, source)) or is_own_task(samples.task)
     first = any_model(run, first=True) if own_code else None  # stays the first one when the run goes on
     answers = {} if first is None else answers_of(module, dataset.samples("test"), first)
     about = {

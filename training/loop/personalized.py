@@ -13,7 +13,7 @@ from ..local.local_training import LocalTask
 from ..local.own_updates import refuse_personal
 from ..methods.base import State
 from ..own_calls import ask
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from .metrics import Parts
 from .state import Memory, state_of
 
@@ -86,7 +86,7 @@ class PersonalizedModels:
             place = places.get(task.client)
             kept = task.state if place is None else state_of(self.states, place)
             made = ask(client, client.personalise, task, kept)
-            if is_own(client):
+            if is_own_method(client):
                 refuse_personal(client, made, task.start.layout, self.round, task.client)
             return made
 

@@ -18,7 +18,7 @@ from ..data.membership import indices_held
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
 from ..methods.refused_returns import refuse_served, rounded_ahead
 from ..own_calls import ask
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from ..settings.registry import method_name
 from .model_probe import ModelProbe
 
@@ -68,14 +68,14 @@ def _step(server: ServerMethod, state: State, start: Weights, clients: Weights, 
     try:
         served = ask(server, server.step, state, start, clients, cohort)
     except (AttributeError, TypeError, IndexError) as error:
-        if not is_own(server) or not _of_rows_on_disk(error):
+        if not is_own_method(server) or not _of_rows_on_disk(error):
             raise
         raise FedscopeError(
             f"{method_name(server)}.step takes clients.parameters for an array ({error}), but clients that are too "
             "large for memory are rows on the disk; go through them row by row, or say reads = 'columns' in the class "
             "if a parameter of the result depends on that parameter of the clients alone"
         ) from error
-    if is_own(server):
+    if is_own_method(server):
         refuse_served(server, served, (state, start, clients), cohort.round)
     return served
 
@@ -91,7 +91,7 @@ def look_ahead(server: ServerMethod, state: State, model: Weights, round: int) -
     ahead = ask(server, server.look_ahead, state, model.parameters)
     if ahead is model.parameters:
         return model
-    if is_own(server):
+    if is_own_method(server):
         ahead = rounded_ahead(server, ahead, model.layout, round)
     return replace(model, parameters=ahead)
 

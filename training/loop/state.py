@@ -18,7 +18,7 @@ from ..local.optimisers import PREFIX
 from ..methods.base import Averaged, ClientMethod, ClientState, History, State
 from ..methods.refused_returns import refuse_recovered
 from ..own_calls import ask
-from ..returned_arrays import is_own, is_somebodys
+from ..returned_arrays import is_own_method, is_somebodys
 from ..settings.missing_code import is_given
 from ..settings.registry import method_name
 from .run_history import SECTIONS, config_at, fresh_sections, goes_on, method_start, segments
@@ -285,7 +285,11 @@ def _refuse_forgotten(memory: RunMemory, round: int, config: Config, fresh: Sequ
     """
     if memory.tells_state(round):
         return
-    keeps = {"server": is_own(config.server), "client": sends_unsaid(config.client), "average": is_own(config.average)}
+    keeps = {
+        "server": is_own_method(config.server),
+        "client": sends_unsaid(config.client),
+        "average": is_own_method(config.average),
+    }
     lost = [
         f"what the {section} method left of it"
         for section in SECTIONS
@@ -361,7 +365,7 @@ def clients_kept(run: Run, round: int) -> bool | None:
     the same settings, because clients keep the same in every round.
     """
     made, since = config_at(run, round), 0
-    if is_given(made.client) and not is_own(made.client):
+    if is_given(made.client) and not is_own_method(made.client):
         return made.client.vectors_kept > 0
     if (said := _said_of_kept(run, round)) is not None:
         return said
@@ -412,6 +416,6 @@ def _caught_up(config: Config, facts: ModelInfo, memory: RunMemory, round: int) 
     history = History(row, facts)
     state = ask(config.average, config.average.recover, round - 1, history)
     found = ask(config.average, config.average.average, state, round, row(round), history)
-    if is_own(config.average):
+    if is_own_method(config.average):
         refuse_recovered(config.average, found, state, facts.layout, round)
     return found

@@ -21,7 +21,7 @@ from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
-from ...evaluation.standard_tasks import is_own
+from ...evaluation.standard_tasks import is_own_task
 from ...results.base import versions
 from ..build import (
     build_module,
@@ -176,7 +176,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     say_memory_of(config, facts)
     warn_of_one_client(config)
     own = isinstance(config.model.architecture, Factory | OwnModel)
-    rows = trial_rows(config.client, split.clients, config.run.seed) if own or is_own(learnt) else None
+    rows = trial_rows(config.client, split.clients, config.run.seed) if own or is_own_task(learnt) else None
     try_batch(config.model.name, module, data, compute, rows)
     warn_of_uncounted(data, split)
     own_draws = own and draws_by_itself(module, data.samples("train"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...checkpoints import Partition
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.warn_user import warn_user
-from ...evaluation.standard_tasks import is_own
+from ...evaluation.standard_tasks import is_own_task
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
@@ -18,7 +18,7 @@ def warn_of_uncounted(data: Dataset, split: Partition) -> None:
 
     They train with gradient 0, and weigh in averages by their samples as the others do.
     """
-    if not is_own(data.task):  # of the others each sample counts
+    if not is_own_task(data.task):  # of the others each sample counts
         return
     samples = data.samples("train")
     weights = samples.task.weights(samples.y)

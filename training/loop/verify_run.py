@@ -23,10 +23,10 @@ from ...checkpoints.runs.folders import LOST
 from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_number
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds, visible_rounds
 from ..config.config import Config
+from ..methods.average_formula import members_of
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
-from ..methods.said_of_average import members_of
 from ..own_calls import ask
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from ..settings.missing_code import is_given
 from ..settings.registry import method_name
 from .run_history import segments
@@ -227,7 +227,7 @@ def _about_round(run: Run, number: int, parts: list[tuple[float, Config]]) -> It
 
 def _counts_itself(client: ClientMethod) -> bool:
     """Check whether a client method is not fedscope's, and may say how many of its samples it has used."""
-    return is_own(client) or not is_given(client)
+    return is_own_method(client) or not is_given(client)
 
 
 # Of an average over rounds, against a sum in another order, as a share of its length: float32 rounds at 6e-8.
@@ -260,7 +260,7 @@ def contradictions(run: Run, round: int, parts: Sequence[tuple[float, Config]]) 
         left = _model_left(run, round - 1, config)
         if left is not None and not _same(place.read("start"), left):
             yield f"start is not the model that round {round - 1} left"
-    if not is_own(config.average) and (what := _no_mean(run, place, config.average)):
+    if not is_own_method(config.average) and (what := _no_mean(run, place, config.average)):
         yield what
 
 
@@ -275,7 +275,7 @@ def refuse_contradictions(run: Run, round: int) -> None:
     for what in contradictions(run, round, parts):
         raise DamagedError(run.round(round).path, what)
     average = _at(parts, round).average
-    if is_own(average) and (what := _no_mean(run, run.round(round), average)):
+    if is_own_method(average) and (what := _no_mean(run, run.round(round), average)):
         raise FedscopeError(
             f"{run.path}: {what} in round {round}, but {method_name(average)}.members says that it is; return () from "
             "it where it is no plain mean, or restore the round's file from a copy"

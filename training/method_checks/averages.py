@@ -11,11 +11,11 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
+from ..methods.average_formula import is_said
 from ..methods.base import AverageMethod, History
 from ..methods.refused_returns import refuse_averaged
-from ..methods.said_of_average import is_said
 from ..own_calls import ask
-from ..returned_arrays import is_own
+from ..returned_arrays import is_own_method
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .same_bits import arrays_of
 from .subject import Subject
@@ -67,7 +67,7 @@ def played(subject: Subject, rounds: int, *, spoilt: int = 0) -> Played:
         values = first.parameters + draw.normal(scale=0.1, size=first.parameters.shape).astype(first.layout.dtype)
         globals_[now] = Weights(first.layout, np.full_like(values, np.nan) if now == spoilt else values, first.buffers)
         found = ask(method, method.average, state, now, globals_[now], history)
-        if is_own(method):
+        if is_own_method(method):
             refuse_averaged(method, found, state, first.layout, now)
         state, averaged[now] = found.state, found.weights
         states[now] = state

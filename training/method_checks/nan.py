@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from ...checkpoints import FedscopeError, Weights
+from ..methods.average_formula import members_of
 from ..methods.base import AverageMethod, ServerMethod
-from ..methods.said_of_average import members_of
 from .averages import played
 from .clients import tasks_after
 from .outcome import CheckFailed, NotAsked

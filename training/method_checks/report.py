@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.io.one_screen import screen
+from ...checkpoints.io.repr_screen import screen
 from .outcome import Line
 
 

@@ -12,7 +12,7 @@ from ..loop.server import look_ahead
 from ..methods.base import Served
 from .outcome import CheckFailed, apart, digits, length, share
 from .subject import Subject
-from .synthetic import CLIENTS, Step, made_up
+from .synthetic import CLIENTS, ServerCall, made_up
 
 #: Of the update's norm. Sums of another order differ by 1e-15 of it in float64 and by 1e-6 in float32; a client that is
 #: mistaken for another changes a tenth of it.
@@ -73,7 +73,7 @@ def weight_0(subject: Subject) -> str:
     p[place] = samples[place] = counts[place] = 0
     p /= p.sum()
     cohort = replace(whole.cohort, p=p, samples=samples, label_counts=counts)
-    step = Step(whole.state, whole.start, Weights(whole.start.layout, rows, {}), cohort)
+    step = ServerCall(whole.state, whole.start, Weights(whole.start.layout, rows, {}), cohort)
     one = step.served(server)
     other = step.ordered(np.flatnonzero(np.arange(CLIENTS) != place)).served(server)
     off = _away(step, one, other)
@@ -94,12 +94,12 @@ def _mixed() -> np.ndarray:
     return np.roll(np.arange(CLIENTS)[::-1], 2)
 
 
-def _away(step: Step, one: Served, other: Served) -> float:
+def _away(step: ServerCall, one: Served, other: Served) -> float:
     """How far two outcomes are from each other, as a share of the update."""
     return share(apart(one.parameters, other.parameters), apart(one.parameters, step.start.parameters))
 
 
-def _bound(step: Step, one: Served) -> float:
+def _bound(step: ServerCall, one: Served) -> float:
     update = apart(one.parameters, step.start.parameters)
     return BOUND + share(ROUNDING * length(one.parameters), update)
 

@@ -17,7 +17,7 @@ CLIENTS = 6
 
 
 @dataclass(frozen=True)
-class Step:
+class ServerCall:
     """All that a server's step is given."""
 
     state: State
@@ -29,7 +29,7 @@ class Step:
         """Take the step."""
         return ask(server, server.step, dict(self.state), self.start, self.clients, self.cohort)
 
-    def ordered(self, order: np.ndarray) -> Step:
+    def ordered(self, order: np.ndarray) -> ServerCall:
         """Return the same with clients in another order, or with some of them; p as it is."""
         known = self.cohort
         cohort = replace(
@@ -44,13 +44,15 @@ class Step:
         return replace(self, clients=_rows(self.start.layout, self.clients.parameters[order]), cohort=cohort)
 
 
-def made_up(server: ServerMethod, layout: Layout, *, seed: int = 0, rounds: int = 2, clients: int = CLIENTS) -> Step:
+def made_up(
+    server: ServerMethod, layout: Layout, *, seed: int = 0, rounds: int = 2, clients: int = CLIENTS
+) -> ServerCall:
     """Return the step after some others, so that the server has a state."""
     draw = np.random.default_rng(seed)
     start = _rows(layout, draw.normal(scale=0.3, size=layout.size))
     state = ask(server, server.init, start.parameters)
     for round in range(1, rounds + 2):
-        step = Step(state, start, _about(start, draw, clients), _cohort(server, round, clients))
+        step = ServerCall(state, start, _about(start, draw, clients), _cohort(server, round, clients))
         if round > rounds:
             break
         served = step.served(server)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, Weights
-from .said_of_average import begins_of
+from .average_formula import begins_of
 
 if TYPE_CHECKING:
     from .base import AverageMethod, History, State

@@ -11,7 +11,7 @@ from ...checkpoints.io.warn_user import warn_user
 from ..jobs.progress import Progress
 from ..same_data import name_of_data, other_data
 from .plan import Plan
-from .printed import resuming
+from .printed_commands import resuming
 from .schedule import RUNS
 
 

@@ -272,7 +272,7 @@ def _of_one_source(run: PlannedRun, given: Given) -> dict[str, OwnCode]:
     return found
 
 
-def code_words(run: PlannedRun, given: Mapping[str, GivenAs]) -> list[str]:
+def planned_code_words(run: PlannedRun, given: Mapping[str, GivenAs]) -> list[str]:
     """Return ``--code``, and ``--task``, for all own code that a run names, of a plan that :func:`refuse_untrusted` has
     let pass."""
     names = dict.fromkeys(own_names(run))

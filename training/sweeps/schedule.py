@@ -9,9 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..methods.said_of_average import begins_of
+from ..methods.average_formula import begins_of
 from ..settings.values import format_value
-from .own_code import GivenAs, code_words, given_with
+from .own_code import GivenAs, given_with, planned_code_words
 
 if TYPE_CHECKING:
     from ..config.config import Config
@@ -132,7 +132,7 @@ def arguments_of(
     if done is not None and done >= step.last:
         return None
     wait = ["--until", str(step.until)] if step.until is not None else []
-    own = code_words(run, code)
+    own = planned_code_words(run, code)
     if done is not None:
         return ["train", "--resume", out, *own, *wait]
     if run.after is not None and rounds[run.after[0]] == run.after[1]:

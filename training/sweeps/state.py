@@ -18,9 +18,9 @@ from ..user_code.kept_imports import other_import
 from ..user_code.kept_source import sources_in
 from .own_task import planned_imports
 from .plan import Plan, PlannedRun
-from .printed import resuming
+from .printed_commands import resuming
+from .same_settings import is_same_setting
 from .schedule import RUNS
-from .settled import is_same_setting
 
 FAILURES = "failures.json"
 

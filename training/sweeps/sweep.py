@@ -26,7 +26,7 @@ from .data_watch import DataWatch
 from .own_code import code_in, given_with, refuse_unknown_process, refuse_untrusted, with_given_code
 from .own_task import handed_task
 from .plan import FILE, Plan, PlannedRun, describe_difference, plan_sweep, read_plan
-from .printed import resuming
+from .printed_commands import resuming
 from .running import train_sweep
 from .schedule import RUNS
 from .state import failures_in, rounds_of

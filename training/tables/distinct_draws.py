@@ -13,7 +13,7 @@ from ..curves.other_seeds import seed_words
 from ..curves.run_names import is_copy
 from .table_runs import TableRun
 
-Place = tuple[str, str]
+CellPlace = tuple[str, str]
 #: begins what a run without a seed has in the place of one
 UNSAID = "run "
 
@@ -41,7 +41,7 @@ def place_runs(
     Raises:
         FedscopeError: a run that is there twice; two trained runs of the same settings and seeds, which are one draw.
     """
-    cells: dict[Place, list[TableRun]] = {}
+    cells: dict[CellPlace, list[TableRun]] = {}
     for entry in entries:
         cells.setdefault((row(entry), column(entry)), []).append(entry)
     alone: dict[int, str] = {}
@@ -104,7 +104,7 @@ def about_rows(places: Sequence[Placed], row: Callable[[TableRun], str]) -> list
 def _about_pairs(places: Sequence[Placed]) -> list[str]:
     """Say which runs of two rows, with two seeds that both rows have, go on from one training: then the differences of
     these seeds depend on each other, and a test takes them for independent ones."""
-    seeds: dict[Place, set[str]] = {}
+    seeds: dict[CellPlace, set[str]] = {}
     for one in places:
         seeds.setdefault((one.row, one.column), set()).add(one.seed)
     for one, other in combinations(places, 2):

@@ -17,7 +17,7 @@ from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, settings_of
 from ..same_data import same_data
 from ..sweeps.plan import FILE, PlannedRun
-from ..sweeps.printed import line_in, place_of
+from ..sweeps.printed_commands import line_in, place_of
 from ..sweeps.schedule import GIVEN, RUNS
 from ..sweeps.sweep import Sweep
 

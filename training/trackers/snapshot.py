@@ -21,7 +21,7 @@ IDENTITY = "fedscope.identity"
 
 
 @dataclass(frozen=True)
-class Point:
+class TrackedPoint:
     """A round's numbers.
 
     Attributes:
@@ -62,7 +62,7 @@ class Snapshot:
     identity: str
     created: str | None
     settings: Mapping[str, str | int | float | bool]
-    points: tuple[Point, ...]
+    points: tuple[TrackedPoint, ...]
     pictures: tuple[Picture, ...]
     is_complete: bool
 
@@ -80,7 +80,7 @@ def snapshot_of(run: Run, name: str) -> Snapshot:
     for i, (number, wall) in enumerate(zip(curve.round.tolist(), walls_of(curve, created).tolist(), strict=True)):
         values = {tag: float(column[i]) for tag, column in columns.items() if not math.isnan(column[i])}
         if values:
-            points.append(Point(number, wall, values))
+            points.append(TrackedPoint(number, wall, values))
     identity = identity_of(run)
     settings = {**flattened(run.config or {}), IDENTITY: identity}
     complete = run.planned is not None and bool(run.rounds) and run.rounds[-1] >= run.planned

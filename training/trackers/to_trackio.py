@@ -10,7 +10,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
-from .snapshot import IDENTITY, Picture, Point, Snapshot
+from .snapshot import IDENTITY, Picture, Snapshot, TrackedPoint
 from .tracker import explained, refuse_missing, refuse_other_numbers
 
 NAME = "trackio"
@@ -144,11 +144,11 @@ def _tag_of(picture: Picture) -> str:
     return f"{_GROUP}/{picture.name} {picture.digest}"
 
 
-def _missing(run: Snapshot, there: dict[int, set[str]]) -> tuple[list[Point], list[Picture]]:
+def _missing(run: Snapshot, there: dict[int, set[str]]) -> tuple[list[TrackedPoint], list[Picture]]:
     """What a tracker lacks: of each round the numbers that are not there, and the figures."""
     points = []
     for point in run.points:
         lacking = {tag: value for tag, value in point.values.items() if tag not in there.get(point.round, ())}
         if lacking:
-            points.append(Point(point.round, point.wall, lacking))
+            points.append(TrackedPoint(point.round, point.wall, lacking))
     return points, [picture for picture in run.pictures if _tag_of(picture) not in there.get(-1, ())]

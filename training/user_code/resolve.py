@@ -105,7 +105,7 @@ def _handed_optimiser(given: Any, place: str) -> Resolved:
         raise FedscopeError(f"{place} is a functools.partial with arguments that have no name; give them by name")
     spelled = _with_arguments_of(given, place)
     call = ImportString.parse(place, spelled)
-    return OwnCode.of(spelled, Called(given.func, (), call.keywords), source_of(given)), {}
+    return OwnCode.of(spelled, CalledCode(given.func, (), call.keywords), source_of(given)), {}
 
 
 def _with_arguments_of(given: Any, place: str) -> str:
@@ -129,7 +129,7 @@ def _with_arguments_of(given: Any, place: str) -> str:
 
 
 @dataclass(frozen=True)
-class Called:
+class CalledCode:
     """What makes an optimiser, with the arguments that come after the parameters."""
 
     found: Any
@@ -159,7 +159,7 @@ def with_arguments(code: OwnCode, recorded: str) -> OwnCode:
     spelled = str(code) + "".join(theirs)
     call = ImportString.parse("client.optimiser =", spelled)
     found = code.thing.found() if isinstance(code.thing, ImportString) else code.thing
-    return OwnCode.of(spelled, Called(found, call.args, call.keywords), code.source)
+    return OwnCode.of(spelled, CalledCode(found, call.args, call.keywords), code.source)
 
 
 def _refuse_other_object(kind: Kind, given: Any, place: str) -> None:

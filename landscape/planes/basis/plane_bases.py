@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 #: (a, b, distance from the plane)
-Place = tuple[float, float, float]
+PlanePoint = tuple[float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class PlaneBasis:
     members: tuple[tuple[Model, str], ...]
     bases: tuple[Weights, ...]
     coefficients: Callable[[float, float], tuple[float, ...]]
-    places: Callable[[Sequence[Model]], list[Place]]
+    places: Callable[[Sequence[Model]], list[PlanePoint]]
     cos_uv: float
     reach: float | None
     about: dict[str, Any]
@@ -98,7 +98,7 @@ def through_models(models: Sequence[Model]) -> PlaneBasis:
     u_length, v_length, slope, angle, cos_uv = axes.u_length, axes.v_length, axes.slope, axes.angle, axes.cos_uv
     del axes
 
-    def places(shown: Sequence[Model]) -> list[Place]:
+    def places(shown: Sequence[Model]) -> list[PlanePoint]:
         again = basis()
         return [again.project(model.weights.parameters) for model in shown]
 

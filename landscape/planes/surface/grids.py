@@ -9,7 +9,7 @@ import numpy as np
 
 from ....checkpoints import FedscopeError
 from ....evaluation.resumable import coarse_to_fine
-from ..basis.plane_bases import Place
+from ..basis.plane_bases import PlanePoint
 
 if TYPE_CHECKING:
     from .evaluate import Options
@@ -18,7 +18,7 @@ Range = tuple[float, float]
 
 
 def grid_of(
-    places: Sequence[Place], reaches: tuple[float, float] | None, options: Options
+    places: Sequence[PlanePoint], reaches: tuple[float, float] | None, options: Options
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the coordinates a [A] and b [B] of a grid.
 

@@ -255,13 +255,13 @@ def test_models_are_modules_state_dicts_and_addresses_alike(runs: Path) -> None:
     weights = by_address.models[0].weights
     arrays = {name: torch.from_numpy(array.copy()) for name, array in weights.arrays().items()}
     net.load_state_dict(arrays)
-    posed = resolve_models([net, arrays, "runs/fma@1/global", by_address.models[1]], source)
-    assert [model.address for model in posed.models] == [
+    resolved = resolve_models([net, arrays, "runs/fma@1/global", by_address.models[1]], source)
+    assert [model.address for model in resolved.models] == [
         *(f"{type(net).__name__} 1", "model 2", "runs/fma@1/global", "runs/fma@1/global")
     ]
-    for model in posed.models[:2]:
+    for model in resolved.models[:2]:
         assert model.weights.parameters.tobytes() == weights.parameters.tobytes()
-    x, y = posed.samples.x, posed.samples.y
+    x, y = resolved.samples.x, resolved.samples.y
     own = resolve_models([net, arrays], EvaluationConfig("test", device="cpu", data=(x.numpy(), y.numpy())))
     assert own.samples.x.numpy().tobytes() == x.numpy().tobytes()
     assert own.settings["standardised"] is False

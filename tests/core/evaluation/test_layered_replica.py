@@ -14,7 +14,7 @@ import fedscope
 from fedscope.evaluation import layered_replica
 from fedscope.evaluation.device import CPU
 from fedscope.evaluation.layered_replica import LayeredReplica
-from fedscope.evaluation.places import Place
+from fedscope.evaluation.places import WorkerPlace
 from fedscope.evaluation.samples import Samples
 
 
@@ -88,7 +88,7 @@ def test_a_module_that_reads_weights_elsewhere_is_formed_whole(
     x, y = map(torch.from_numpy, texts())
     samples = Samples(x, y, 11, "toy", "test", np.arange(9), task=fedscope.evaluation.standard_tasks.TASKS["sequences"])
     (net,) = nets(kind, 1)
-    place = Place.holding(net, CPU, [samples])
+    place = WorkerPlace.holding(net, CPU, [samples])
     assert place.layered is layered
     assert isinstance(place.replicas(1)[0], LayeredReplica) is layered
 

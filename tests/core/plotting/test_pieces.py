@@ -29,7 +29,7 @@ from fedscope.plotting.layout import (
 )
 from fedscope.plotting.levels import BANDS, RATIO, within
 from fedscope.plotting.spread import mean_band
-from fedscope.plotting.still import Still
+from fedscope.plotting.static_fallback import Still
 from fedscope.plotting.style import CHARACTER, SMALL, clip_label, paper_style
 from fedscope.plotting.ticks import DOT, crosses, even, from_zero, label_ends, label_points, room_for_ends
 from fedscope.plotting.web_page import as_page, split_library

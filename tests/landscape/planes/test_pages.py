@@ -29,7 +29,7 @@ from fedscope.landscape.planes.drawing.markers import looks
 from fedscope.landscape.planes.page import LETTERS, SYMBOLS, page_figure
 from fedscope.landscape.planes.result import Plane, PlaneModel
 from fedscope.plotting import web_page as pages
-from fedscope.plotting.still import Still, draw_small
+from fedscope.plotting.static_fallback import Still, draw_small
 from fedscope.plotting.web_page import escape_html, keep_together, label_text, markup, split_library, web_page
 
 pytestmark = pytest.mark.same_elsewhere

@@ -70,9 +70,9 @@ def test_models_stay_stored_where_they_are_too_many(run: str, monkeypatch: pytes
     source = EvaluationConfig.of("test", {"limit": 10})
     for held, stored in ((2**30, 0), (0, 3)):
         monkeypatch.setattr(models, "HELD", held)
-        posed = models.resolve_models([*asked, own], source)
-        assert sum(isinstance(one.weights, StoredWeights) for one in posed.models) == stored
-        for one, name in zip(posed.models, asked, strict=False):
+        resolved = models.resolve_models([*asked, own], source)
+        assert sum(isinstance(one.weights, StoredWeights) for one in resolved.models) == stored
+        for one, name in zip(resolved.models, asked, strict=False):
             np.testing.assert_array_equal(one.weights.parameters, fedscope.load_model(name).weights.parameters)
             assert one.weights.arrays().keys() == one.weights.layout.slices.keys()
 

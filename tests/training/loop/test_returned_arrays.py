@@ -30,7 +30,7 @@ from fedscope.methods import (
 )
 from fedscope.training import branch, merge, resume, train
 from fedscope.training.loop.server import step_server
-from fedscope.training.returned_arrays import ReturnedError, is_own
+from fedscope.training.returned_arrays import ReturnedError, is_own_method
 from fedscope.training.settings.registry import find, names
 
 SMALL: dict[str, Any] = {
@@ -500,7 +500,9 @@ def test_methods_of_fedscope_are_not_looked_at(monkeypatch: pytest.MonkeyPatch, 
     from fedscope.training.local import engine, own_updates
     from fedscope.training.loop import federation, personalized, server, state
 
-    assert not any(is_own(find(shelf, name)()) for shelf in ("clients", "servers", "averages") for name in names(shelf))  # type: ignore[arg-type]
+    assert not any(
+        is_own_method(find(shelf, name)()) for shelf in ("clients", "servers", "averages") for name in names(shelf)
+    )  # type: ignore[arg-type]
     places = {
         server: ["refuse_served", "rounded_ahead"],
         federation: ["refuse_averaged", "refuse_begun", "refuse_shared"],

@@ -21,7 +21,7 @@ from fake_trackers import Fakes, Killed
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, RoundRecord, Run, RunWriter
 from fedscope.checkpoints.io.locks import hold
-from fedscope.checkpoints.rounds.metrics import is_own
+from fedscope.checkpoints.rounds.metrics import is_own_column
 from fedscope.cli.main import run as command
 from fedscope.training.trackers import export as module
 from fedscope.training.trackers.pictures import PNG
@@ -145,7 +145,7 @@ ODD = ("precision@10", "precision_at_10", "a@", "a//b", "a/b", "a/", "a/./b", "a
 
 @pytest.mark.parametrize("to", [*REMOTE, "csv"])
 def test_every_name_that_a_loop_may_give_goes_along(fakes: Fakes, to: str) -> None:
-    assert all(map(is_own, ODD))
+    assert all(map(is_own_column, ODD))
     rows = [{name: float(t * i) for i, name in enumerate(ODD, 1)} | {"test_error_a.b-c": 0.5} for t in (1, 2)]
     recorded("odd", *rows, planned=2)
     file = Path("t.csv") if to == "csv" else None

@@ -70,7 +70,7 @@ def load(argument: str, task: Task = CLASSIFICATION) -> Dataset:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedPhotos:
     """The photos of a split, a line each.
 
     Attributes:
@@ -82,14 +82,14 @@ class Listed:
     users: list[str]
 
 
-def read_list(place: str, path: Path, *, users: bool) -> Listed:
+def read_list(place: str, path: Path, *, users: bool) -> ListedPhotos:
     """A list of photos, ``image_id`` and ``class``, of training photos ``user_id``, too.
 
     Raises:
         FedscopeError: columns that lack; a line without a photo's id, its author or a class from 0 to 2,027; no line.
     """
     wanted = ["user_id"] * users + ["image_id", "class"]
-    made = Listed([], [], [])
+    made = ListedPhotos([], [], [])
     with explain_read_errors(path, "a list of photos"):
         lines = csv.DictReader(StringIO(read_text(path, "a list of photos", f"get it from {_LISTS}")))
         have = lines.fieldnames or []

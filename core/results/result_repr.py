@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints.io.errors import FedscopeError, list_few
-from ..checkpoints.io.one_screen import INDENT, WIDTH, screen
+from ..checkpoints.io.repr_screen import INDENT, WIDTH, screen
 
 if TYPE_CHECKING:
     from .base import Result

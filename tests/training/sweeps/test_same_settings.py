@@ -12,7 +12,7 @@ from fedscope.checkpoints import FedscopeError
 from fedscope.training import Setup, train_plan
 from fedscope.training.sweeps.axes import read_axes
 from fedscope.training.sweeps.plan import Plan, plan_sweep
-from fedscope.training.sweeps.settled import is_same_setting
+from fedscope.training.sweeps.same_settings import is_same_setting
 from fedscope.training.sweeps.state import rounds_of
 
 pytestmark = pytest.mark.same_elsewhere

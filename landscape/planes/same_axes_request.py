@@ -14,7 +14,7 @@ from ...checkpoints import FedscopeError, Run, parse_address
 from ...training.inputs.data_of import SampleSet, same_partitions, sample_sets
 from ...training.inputs.models import ModelLike, ResolvedModels, clients_of, names_of
 from .. import Plane, Planes
-from ..alignment.step import align_posed
+from ..alignment.step import align_resolved
 from ..run_alone import is_run
 from .finite_clients import resolve_finite
 from .inputs import PlaneModels
@@ -150,8 +150,8 @@ class _Shared:
 
     def pose(self, i: int) -> Posed:
         """Return one plane's models, and how they and the others span it."""
-        mine, group, posed = self._slices[i], self._groups[i], self._posed
-        models, said = posed.models[mine], posed.settings
+        mine, group, resolved = self._slices[i], self._groups[i], self._posed
+        models, said = resolved.models[mine], resolved.settings
         runs = tuple({model.run.path: model.run for model in models if model.run is not None}.values())
         paths = [str(run.path) for run in runs]
         told = {
@@ -163,7 +163,7 @@ class _Shared:
         plane = self._planes[i]
         left_out = {"left_out": [plane.left_out]} if plane.left_out else {}
         made_of = [sha256 for own in self._groups for sha256 in said["models_sha256"][own]]
-        own = replace(posed, models=models, settings=told, runs=runs or posed.runs)
+        own = replace(resolved, models=models, settings=told, runs=runs or resolved.runs)
 
         def span(_: Sequence[Model]) -> PlaneBasis:
             return self._spans[i]
@@ -206,8 +206,8 @@ class _Shared:
         Raises:
             FedscopeError: two planes of one model; networks or data that are not the same.
         """
-        posed, _ = self._resolved
-        labels = [_label(posed.models[own.start], self.planes[0].kind) for own in self._groups]
+        resolved, _ = self._resolved
+        labels = [_label(resolved.models[own.start], self.planes[0].kind) for own in self._groups]
         for i, label in enumerate(labels):
             if label in labels[:i]:
                 first, second = self.planes[labels.index(label)].title, self.planes[i].title
@@ -215,12 +215,12 @@ class _Shared:
                     f"{first} and {second} are both called {label}, and panels are told apart by that; name another "
                     "round, or rename a folder"
                 )
-        return posed
+        return resolved
 
     @cached_property
     def _aligned(self) -> Sequence[Model]:
         """Return all models, their units in the order of the first one's where that is asked."""
-        return align_posed(self._posed, self.survey.source, self.survey.align)
+        return align_resolved(self._posed, self.survey.source, self.survey.align)
 
     @cached_property
     def _spans(self) -> list[PlaneBasis]:

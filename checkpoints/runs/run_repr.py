@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..io.errors import FedscopeError, spans
-from ..io.one_screen import screen
 from ..io.quiet import without_warnings
-from ..rounds.round_words import metrics_words
+from ..io.repr_screen import screen
+from ..rounds.round_repr import metrics_words
 
 if TYPE_CHECKING:
     from .run import Run

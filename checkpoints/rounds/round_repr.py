@@ -7,7 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from ..io.errors import FedscopeError, list_few
-from ..io.one_screen import screen
+from ..io.repr_screen import screen
 
 if TYPE_CHECKING:
     from .round import Round

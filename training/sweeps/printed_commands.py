@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...checkpoints import expand_home, real_path
 from ...checkpoints.io.shell_words import command_line, quoted
 from ..config.recipes import Tables
-from .own_code import code_words, given_with, own_names
+from .own_code import given_with, own_names, planned_code_words
 from .schedule import commands_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,6 @@ def resuming(plan: Plan, folder: Path, typed: Plan | None = None) -> tuple[str, 
         typed: a plan that has the code, where ``plan`` is from a file; by default ``plan``.
     """
     given = given_with(typed or plan, Path.cwd())
-    words = [code_words(run, given) for run in plan.runs]
+    words = [planned_code_words(run, given) for run in plan.runs]
     pairs = dict.fromkeys(pair for own in words for pair in zip(own[::2], own[1::2], strict=True))
     return ("sweep", "--resume", str(folder), *(word for pair in pairs for word in pair))
