@@ -163,17 +163,7 @@ def _measure_model(
     """One model on the whole test split, and what explains that its error is another."""
     measuring = RecordedModels(run, module, dataset, source)
     loss, error = measuring.of(first.round, first.model)
-    outcome = ErrorCheck(
-        first.round,
-        first.model,
-        first.error,
-        first.loss,
-        error,
-        loss,
-        len(dataset.y_test),
-        dataset.name,
-        bool(dataset.means),
-    )
+    outcome = first.check(loss, error, dataset)
     if not outcome.differs and not _loss_is_far(first.loss, loss):
         return outcome
     with suppress(FedscopeError):

@@ -78,17 +78,7 @@ def compare_network(
     outcome = kept or _SEEN.get((place, key))
     if outcome is None:
         loss, error = RecordedModels(run, module, own, source).of(first.round, first.model)
-        outcome = ErrorCheck(
-            first.round,
-            first.model,
-            first.error,
-            first.loss,
-            error,
-            loss,
-            len(own.y_test),
-            own.name,
-            bool(own.means),
-        )
+        outcome = first.check(loss, error, own)
     if kept is None:
         store_check(run.path, key, outcome)
     _SEEN[place, key] = outcome
