@@ -323,19 +323,15 @@ NAMES = {
 }
 
 
-def new_place(name: str) -> str | None:
-    """Return the present path of a module that had another dotted path; None for one that never had.
-
-    >>> new_place("fedscope.training.building"), new_place("fedscope.training.clients.fedprox")
-    ('fedscope.training.build', 'fedscope.training.methods.clients.fedprox')
-    >>> new_place("fedscope.training.nothing")
-    """
-    found = _new_place(name)
-    return found and found[0]
-
-
 def _new_place(name: str) -> tuple[str, str] | None:
-    """Return the same, and the path that has moved."""
+    """Return the present path of a module that had another dotted path, and what has moved; None for one that never
+    had.
+
+    >>> _new_place("fedscope.training.building"), _new_place("fedscope.training.clients.fedprox")
+    (('fedscope.training.build', 'training.building'),
+     ('fedscope.training.methods.clients.fedprox', 'training.clients'))
+    >>> _new_place("fedscope.training.nothing")
+    """
     root, _, path = name.partition(".")
     if root != __package__:
         return None

@@ -64,7 +64,7 @@ def test_a_name_that_a_package_handed_on_is_still_there(package: str, name: str)
 
 @pytest.mark.parametrize("name", ["fedscope.training.nothing", "fedscope.nothing", "elsewhere.training.building"])
 def test_other_names_are_not_found(name: str) -> None:
-    assert old_paths.new_place(name) is None
+    assert old_paths._new_place(name) is None
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(name)
 

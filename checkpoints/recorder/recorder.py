@@ -293,22 +293,15 @@ class Recorder:
             sketches = self._keeping.sketches(layout, models.single, cohort.models, place, own_starts=own is not None)
         tell_diverged(known, cohort, place)
         step = self._look(known, models, cohort, layout, place)
-        paired = not isinstance(clients, Mapping) and not counted
-        untold = paired and not weighed and "pairs" not in known.said
-        if untold and step is not None and weighs_by_numbers(step, models, cohort, layout):
-            known.tell(
-                "pairs",
-                f"{place}: the first parts of clients= were taken for the clients' numbers, but as numbers of samples "
-                f"they make global the weighted mean; {SAMPLES_OF_PAIRS}",
-            )
+        if step is not None and not (isinstance(clients, Mapping) or counted or weighed):
+            _tell_swapped_pairs(known, step, models, cohort, layout, place)
         kept = self._keeping.places(known.next, len(cohort.ids))
         numbers: dict[str, float | int | None] = {
             **given,
             "round": known.next,
             "participants": len(cohort.ids),
             **({} if step is None else step.metrics()),
-            **(drift_of(known, models, cohort, layout, place) if self._drift else {}),
-            **({} if own is None or len(kept) == len(cohort.ids) else distances_of(layout, own.models, cohort.models)),
+            **self._distances(known, models, cohort, layout, place, whole=len(kept) == len(cohort.ids)),
         }
         info = self._new_run(known, layout) if self._writer is None else {}
         image = in_memory_file(
@@ -459,6 +452,20 @@ class Recorder:
             known.tell("statistics", f"{place}: statistics were not averaged: {'; '.join(statistics)}")
         return step
 
+    def _distances(
+        self, known: AcceptedRounds, models: RoundModels, cohort: Cohort, layout: Layout, place: str, *, whole: bool
+    ) -> dict[str, float]:
+        """Return the columns of how far clients have gone, and of how far starts lie apart where they are not kept.
+
+        Args:
+            whole: whether all clients of the round are kept.
+        """
+        own = cohort.own
+        return {
+            **(drift_of(known, models, cohort, layout, place) if self._drift else {}),
+            **({} if own is None or whole else distances_of(layout, own.models, cohort.models)),
+        }
+
     def _accept(
         self,
         known: AcceptedRounds,
@@ -573,6 +580,18 @@ def _unregistered(start: Any, global_: Any, clients: Any) -> str:
     models = (one[1] if isinstance(one, tuple) and len(one) == 2 else one for one in (start, global_, *given))
     module = next((one for one in models if callable(getattr(one, "named_modules", None))), None)
     return "" if module is None else say_unregistered(module)
+
+
+def _tell_swapped_pairs(
+    known: AcceptedRounds, step: ServerStep, models: RoundModels, cohort: Cohort, layout: Layout, place: str
+) -> None:
+    """Say once of pairs that what was taken for the clients' numbers is what their models were weighed with."""
+    if "pairs" not in known.said and weighs_by_numbers(step, models, cohort, layout):
+        known.tell(
+            "pairs",
+            f"{place}: the first parts of clients= were taken for the clients' numbers, but as numbers of samples "
+            f"they make global the weighted mean; {SAMPLES_OF_PAIRS}",
+        )
 
 
 def _numbers_of(known: AcceptedRounds, metrics: Mapping[str, Any], place: str) -> dict[str, float | None]:

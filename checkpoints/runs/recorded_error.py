@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..io.atomic import write_durably
 from ..io.errors import FedscopeError
-from ..io.untrusted import read_json
+from ..io.untrusted import read_json, real_path
 
 NAME = "recorded-error.json"
 FORMAT, VERSION = "fedscope-recorded-error", 1
@@ -113,6 +113,25 @@ def store_check(run: Path, key: str, outcome: ErrorCheck) -> None:
     with suppress(OSError, FedscopeError), write_durably(run / NAME) as temporary:
         text = json.dumps({"format": FORMAT, "version": VERSION, "outcomes": said}, indent=1)
         temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def check_once(
+    run: Path, key: str, seen: dict[tuple[str, str], ErrorCheck], measure: Callable[[], ErrorCheck]
+) -> ErrorCheck:
+    """Return the check that a run's folder keeps, else the one that this process has seen, else a new one; both have
+    it afterwards.
+
+    Args:
+        key: all that the check depends on.
+        seen: checks of this process, by the run's folder and the key, for folders that cannot be written.
+    """
+    place = str(real_path(run)), key
+    kept = stored_checks(run).get(key)
+    outcome = kept or seen.get(place) or measure()
+    if kept is None:
+        store_check(run, key, outcome)
+    seen[place] = outcome
+    return outcome
 
 
 def _plain(outcome: ErrorCheck) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import astuple, dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from ..checkpoints.io.errors import FedscopeError
 from .labels import name_of_run
+from .tables import TableResult
 
 
 class LayerCells:
@@ -39,3 +42,41 @@ class LayerCells:
     def values(self, name: str) -> np.ndarray:
         """Return a column as numbers [layer, round], NaN where one does not exist."""
         return self.column(name).reshape(len(self.rounds), len(self.layers)).T
+
+
+@dataclass(frozen=True)
+class LayerTable(LayerCells, TableResult):
+    """A result whose one table has a row a round and layer: the run's name, and then what the row's class has.
+
+    Attributes:
+        row: the class of a row.
+        lacking: the sentence where a row is missing.
+
+    Raises:
+        FedscopeError: no row, or rounds of different layers.
+    """
+
+    row: ClassVar[type]
+    lacking: ClassVar[str]
+
+    cells: tuple[Any, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        places = [(cell.round, cell.layer) for cell in self.cells]
+        if not places or places != [(number, layer) for number in self.rounds for layer in self.layers]:
+            raise FedscopeError(self.lacking)
+
+    def rows(self) -> list[Any]:
+        """Of its one table: a row a round and layer, empty where a value does not exist."""
+        return [[(self.run, *astuple(cell)) for cell in self.cells]]
+
+    def head(self) -> dict[str, Any]:
+        """Return nothing that the rows do not say."""
+        return {}
+
+    @classmethod
+    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
+        """Build the result from what :meth:`rows` and :meth:`head` gave."""
+        cells = ({name: value for name, value in row.items() if name != "run"} for row in tables[0])
+        return cls(tuple(cls.row(**cell) for cell in cells), head["attrs"])

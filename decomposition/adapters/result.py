@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ...checkpoints import FedscopeError
 from ...checkpoints.io.errors import list_few
-from ...results import Table, TableResult, columns_of
-from ...results.layer_cells import LayerCells
+from ...results import Table, columns_of
+from ...results.layer_cells import LayerTable
 from .means import MEANS, LayerMeans
 
 #: of a norm: what is smaller is the rounding of float64, in which all is computed
@@ -22,7 +21,7 @@ WORDS = {"factors": "the mean of factors", "products": "the mean of products", "
 
 
 @dataclass(frozen=True)
-class AdapterMeans(LayerCells, TableResult):
+class AdapterMeans(LayerTable):
     """Errors of the means of a run's adapters, by layer and round.
 
     Attributes:
@@ -38,29 +37,12 @@ class AdapterMeans(LayerCells, TableResult):
     suffixes = (".adapters.csv", ".adapters.json")
     format = "fedscope-adapters"
     tables = (Table(".adapters.csv", {"run": str, **columns_of(LayerMeans)}),)
+    row = LayerMeans
+    lacking = "means of adapters need a row for every round and layer; give at least one round"
     drawn: ClassVar = {"": "figure:draw_means"}
 
     cells: tuple[LayerMeans, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        places = [(cell.round, cell.layer) for cell in self.cells]
-        if not places or places != [(number, layer) for number in self.rounds for layer in self.layers]:
-            raise FedscopeError("means of adapters need a row for every round and layer; give at least one round")
-
-    def rows(self) -> list[Any]:
-        """BASE.adapters.csv: a row a round and layer, empty where a value does not exist."""
-        return [[(self.run, *astuple(cell)) for cell in self.cells]]
-
-    def head(self) -> dict[str, Any]:
-        """Return nothing that the rows do not say."""
-        return {}
-
-    @classmethod
-    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """Build the result from what :meth:`rows` and :meth:`head` gave."""
-        cells = ({name: value for name, value in row.items() if name != "run"} for row in tables[0])
-        return cls(tuple(LayerMeans(**cell) for cell in cells), head["attrs"])
 
     def summary(self) -> str:
         """Say of the last round how far each mean is from the mean of products, in which layer most, which of them was

@@ -38,19 +38,6 @@ class RoundDistances:
     mixing: Mixing | None
 
 
-def consensus_distance(models: npt.ArrayLike) -> float:
-    """Compute the consensus distance √(1/C Σ_c ‖w_c − w̄‖²) of models [C, P], with w̄ their mean.
-
-    Source: Kong et al., "Consensus Control for Decentralized Deep Learning", ICML 2021, equation 2 (Ξ_t).
-
-    >>> consensus_distance([[0.0, 0.0], [2.0, 0.0]])
-    1.0
-    """
-    rows = np.asarray(models, np.float64)
-    with np.errstate(invalid="ignore", over="ignore"):  # of models that diverged
-        return float(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum() / len(rows)))
-
-
 def measure_distances(
     run: Run, number: int, progress: Callable[[int, int], None] | None = None, *, compute: Compute = CPU
 ) -> RoundDistances:

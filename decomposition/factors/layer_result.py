@@ -12,7 +12,7 @@ from ...checkpoints import FedscopeError
 from ...plotting.style import describe_errors
 from ...results import Table, TableResult, columns_of, group_rows
 from .layer_rows import LAYER_ROUND_FIELDS, LayerFactors, RoundLayerFactors
-from .rows import FactorRow
+from .rows import FactorRow, refuse_one_name
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,7 @@ class LayerDecomposition(TableResult):
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [(run.run, run.model) for run in self.runs]
-        for name in names:
-            if names.count(name) > 1:
-                raise FedscopeError(f"two runs are called {name[0]}: their rows could not be told apart; rename one")
+        refuse_one_name([(run.run, run.model) for run in self.runs])
         kinds = {tuple(cell.layer for cell in one.cells) for _, one in self.rounds()}
         if len(kinds) != 1 or () in kinds:
             raise FedscopeError("a decomposition by layer needs rounds of the same layers; give at least one round")

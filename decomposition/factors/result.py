@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Any, Self
 
-from ...checkpoints import FedscopeError
 from ...plotting.style import describe_errors
 from ...results import Table, TableResult, columns_of, group_rows, optional_int
 from ...training.curves.run_curve import ErrorCurve
 from ..draws.cohort_draws import RECORDED
 from .fixed import fixed_factors
-from .rows import ClientRow, FactorRow, RoundFactors
+from .rows import ClientRow, FactorRow, RoundFactors, refuse_one_name
 
 # what a row of BASE.clients.csv has of a client, before the run's model
 CLIENT = ("client", "samples", "train_bias", "heter_bias", "variance", "distance")
@@ -110,10 +109,7 @@ class Decomposition(TableResult):
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [(run.run, run.model) for run in self.runs]
-        for name in names:
-            if names.count(name) > 1:
-                raise FedscopeError(f"two runs are called {name[0]}: their rows could not be told apart; rename one")
+        refuse_one_name([(run.run, run.model) for run in self.runs])
 
     def factors(self) -> Iterator[tuple[RunFactors, RoundFactors, FactorRow]]:
         """Every row of every round of every run."""

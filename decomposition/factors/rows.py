@@ -161,3 +161,14 @@ class RoundFactors(Serializable):
             f"the decomposition has no row {factor} ({estimate}) of round {self.round}, so its table was changed; "
             "compute it again with --force"
         )
+
+
+def refuse_one_name(names: Sequence[tuple[str, str]]) -> None:
+    """Refuse a run's name and model that are there twice.
+
+    Raises:
+        FedscopeError: names the run.
+    """
+    for name in names:
+        if names.count(name) > 1:
+            raise FedscopeError(f"two runs are called {name[0]}: their rows could not be told apart; rename one")

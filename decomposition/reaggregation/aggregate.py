@@ -120,21 +120,7 @@ def reaggregate(
     round_ = recorded_clients(run, number, start=False)
     parts = layers or [()] * len(configs)
     used = [one for config, own in zip(configs, parts, strict=True) for one in _configs(config, own)]
-    stepping = [config for config in used if not config.server.forgets_start]
-    if stepping:
-        which = f"reaggregate with {method_name(stepping[0].server)}"
-        others = [name for name in names("servers") if find("servers", name).forgets_start]
-        remedy = f"give a server that needs none ({', '.join(others)}), or "
-        refuse_own_starts(run, [number], which, remedy=remedy)
-    if "start" not in round_.models and stepping:
-        remedy = "train with record.globals = 'all'"
-        if run.is_foreign:
-            others = [name for name in names("servers") if find("servers", name).forgets_start]
-            remedy = f"a server that needs none: {', '.join(others)}"
-        raise FedscopeError(
-            f"{run.path}@{number} recorded its clients, but not the model they were sent (start), from which "
-            f"{method_name(stepping[0].server)} steps; give another round, or {remedy}"
-        )
+    _refuse_without_start(run, round_, [config for config in used if not config.server.forgets_start])
     if len(round_.client_ids) < 2:
         raise FedscopeError(
             f"{run.path}@{number} has a cohort of one, so there is nothing to aggregate; {larger_cohort(run)}"
@@ -161,25 +147,30 @@ def reaggregate(
         cohorts = [_cohort(run, round_, one, measuring) for one in _configs(config, own)]
         if own:
             made.append(_by_layer(round_, config, own, states, cohorts, start, clients, diverged))
-            continue
-        ((state, kind),), (cohort,) = states, cohorts
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
-            served = step_server(config.server, state, start, clients, cohort)
-            weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
-        table = config.tables()["server"]
-        chosen = served.p is not None and config.server.validates_on is not None
-        members = (
-            None if served.p is None or not chosen else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
-        )
-        whole = _Entered(config.server, cohort.p if served.p is None else served.p)
-        outside = _outside(diverged, round_, [whole], clients, weights)
-        weighing = () if served.p is None else (method_name(config.server),)
-        name, chooser = table.pop("method"), method_name(config.server) if chosen else ""
-        one = Reaggregated(
-            name, table, kind, weights, diverged, members, outside=outside, weighing=weighing, chooser=chooser
-        )
-        made.append(one)
+        else:
+            (state,), (cohort,) = states, cohorts
+            made.append(_whole(round_, config, state, cohort, start, clients, diverged))
     return made
+
+
+def _refuse_without_start(run: Run, round_: Round, stepping: Sequence[Config]) -> None:
+    """Refuse a round without the one start that servers step from.
+
+    Raises:
+        FedscopeError: names the first of these servers, and those that need no start.
+    """
+    if not stepping:
+        return
+    server = method_name(stepping[0].server)
+    others = ", ".join(name for name in names("servers") if find("servers", name).forgets_start)
+    remedy = f"give a server that needs none ({others}), or "
+    refuse_own_starts(run, [round_.number], f"reaggregate with {server}", remedy=remedy)
+    if "start" not in round_.models:
+        remedy = f"a server that needs none: {others}" if run.is_foreign else "train with record.globals = 'all'"
+        raise FedscopeError(
+            f"{run.path}@{round_.number} recorded its clients, but not the model they were sent (start), from which "
+            f"{server} steps; give another round, or {remedy}"
+        )
 
 
 def _cohort(run: Run, round_: Round, config: Config, measuring: EvaluationData | None) -> Cohort:
@@ -249,6 +240,32 @@ def _outside(
 
 def _configs(config: Config, parts: Sequence[LayerPart]) -> list[Config]:
     return [part.config for part in parts] or [config]
+
+
+def _whole(
+    round_: Round,
+    config: Config,
+    begun: tuple[State, Begun],
+    cohort: Cohort,
+    start: Weights,
+    clients: Weights,
+    diverged: tuple[int, ...],
+) -> Reaggregated:
+    """Let one server step from whole models."""
+    state, kind = begun
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of clients that diverged, who are named
+        served = step_server(config.server, state, start, clients, cohort)
+        weights = Weights(clients.layout, served.parameters, mean_buffers(clients, cohort, served))
+    table = config.tables()["server"]
+    chosen = served.p is not None and config.server.validates_on is not None
+    members = None if served.p is None or not chosen else tuple(map(int, round_.client_ids[np.flatnonzero(served.p)]))
+    whole = _Entered(config.server, cohort.p if served.p is None else served.p)
+    outside = _outside(diverged, round_, [whole], clients, weights)
+    weighing = () if served.p is None else (method_name(config.server),)
+    name, chooser = table.pop("method"), method_name(config.server) if chosen else ""
+    return Reaggregated(
+        name, table, kind, weights, diverged, members, outside=outside, weighing=weighing, chooser=chooser
+    )
 
 
 def _by_layer(

@@ -8,15 +8,13 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ...checkpoints import FedscopeError, Run, Weights
+from ...checkpoints import Run, Weights
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.io.untrusted import expand_home
-from ...checkpoints.models.files import write_computed
-from ...checkpoints.models.stored_models import StoredModels
 from ...plotting.style import describe_statistics
 from ...results import Table, TableResult, columns_of, number, optional_bool
 from ...results.labels import name_of_run
-from ...results.tables import add_suffix, optional_int
+from ...results.models_beside import stored_models, write_models
+from ...results.tables import optional_int
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -155,11 +153,7 @@ class Reaggregation(TableResult):
     def save(self, base: Path | str) -> list[Path]:
         """Write the models, BASE.safetensors, or BASE.SERVER.safetensors of several, and BASE.reaggregate.csv and
         .json; returns their paths."""
-        base = expand_home(base)
-        base.parent.mkdir(parents=True, exist_ok=True)
-        files = [add_suffix(base, suffix) for suffix in model_suffixes(self.attrs["servers"])]
-        for file, weights in zip(files, self.models.values(), strict=True):
-            write_computed(file, weights)
+        files = write_models(base, model_suffixes(self.attrs["servers"]), self.models.values())
         return [*files, *super().save(base)]
 
     @classmethod
@@ -170,13 +164,8 @@ class Reaggregation(TableResult):
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
         """
         result, main = super().load(base), cls.paths(base)[-1]
-        stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
         servers = result.attrs["servers"]
-        files = [add_suffix(stem, suffix) for suffix in model_suffixes(servers)]
-        for file in files:
-            if not file.exists():
-                raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
-        return replace(result, models=StoredModels(dict(zip(servers, files, strict=True))))
+        return replace(result, models=stored_models(main, cls.suffixes[-1], model_suffixes(servers), servers))
 
     def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
         """All figures by what stands behind the base in their names; none where no model has a difference to draw."""

@@ -4,6 +4,7 @@ replays of local training (compared with Theorem 2)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
@@ -93,7 +94,9 @@ def locality_gaps(
         clients, p = stack([clients.row(int(k)) for k in there]), p[there]
     centre, n = _mean(clients, p), len(samples)
     measure = _squares_on_device if compute.is_gpu else _squares
-    squared, scale = measure(module, samples, clients, p, centre, shrink, outputs, compute, progress, calibration)
+    squared, scale = measure(
+        _Measured(module, samples, clients, p, centre, shrink, outputs, compute, progress, calibration)
+    )
     with np.errstate(invalid="ignore", over="ignore"):
         distances = np.array([np.linalg.norm(row - centre.parameters) for row in clients.parameters])
     return tuple(
@@ -109,29 +112,41 @@ def locality_gaps(
     )
 
 
-Progress = Callable[[int, int], None] | None
+@dataclass(frozen=True)
+class _Measured:
+    """What gaps are measured of: see :func:`locality_gaps`; ``centre`` is w_FMA in float64."""
+
+    module: nn.Module
+    samples: Samples
+    clients: Weights
+    p: np.ndarray
+    centre: Weights
+    shrink: Sequence[float]
+    outputs: Outputs
+    compute: Compute
+    progress: Callable[[int, int], None] | None
+    calibration: Samples | None
+
+    def f(self, logits: Tensor) -> Tensor:
+        """Return what f is, of logits."""
+        return torch.softmax(logits, dim=-1) if self.outputs == "probabilities" else logits
+
+    def tell(self, done: int) -> None:
+        """Say how many samples are done, over all ε."""
+        if self.progress is not None:
+            self.progress(done, len(self.shrink) * len(self.samples))
 
 
-def _squares(
-    module: nn.Module,
-    samples: Samples,
-    clients: Weights,
-    p: np.ndarray,
-    centre: Weights,
-    shrink: Sequence[float],
-    outputs: Outputs,
-    compute: Compute,
-    progress: Progress,
-    calibration: Samples | None,
-) -> tuple[np.ndarray, np.ndarray]:
+def _squares(given: _Measured) -> tuple[np.ndarray, np.ndarray]:
     """Σ_x ‖WENS(x) − f_FMA(x)‖² and Σ_x ‖f_FMA(x)‖² of every ε."""
-    make = partial(Replica, copy_module(module).double(), compute)
+    samples, clients, centre, shrink = given.samples, given.clients, given.centre, given.shrink
+    make = partial(Replica, copy_module(given.module).double(), given.compute)
     first = make()
     x = first.prepare(samples.x)
     try_out(first, [(samples, x, samples.y.to(first.device))])
-    inputs = None if calibration is None else first.prepare(calibration.x)[:]
+    inputs = None if given.calibration is None else first.prepare(given.calibration.x)[:]
     kept: dict[tuple[int, int], dict[str, np.ndarray]] = {}  # statistics, measured once for all chunks
-    batch = default_batch(module, samples, compute.device)
+    batch = default_batch(given.module, samples, given.compute.device)
     count, n = len(clients), len(samples)
     starts = range(0, n, CHUNK)
     # The clients one after the other and their mean last, so that a chunk's outputs are added up as they come.
@@ -144,44 +159,35 @@ def _squares(
         if inputs is not None and (e, k) not in kept:
             own.re_estimate(inputs)
             kept[e, k] = own.buffers()
-        f = torch.cat([own.logits(part) for part in torch.split(x[start : start + CHUNK], batch)])
-        return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
+        return given.f(torch.cat([own.logits(part) for part in torch.split(x[start : start + CHUNK], batch)]))
 
     squared, scale = np.zeros(len(shrink)), np.zeros(len(shrink))
     ensemble: Tensor | float = 0.0
-    for (e, start, k), f in zip(items, run_in_workers(task, items, make=make, workers=compute.workers), strict=True):
+    for (e, start, k), f in zip(
+        items, run_in_workers(task, items, make=make, workers=given.compute.workers), strict=True
+    ):
         if k < count:
-            ensemble = ensemble + float(p[k]) * f
+            ensemble = ensemble + float(given.p[k]) * f
             continue
         of_gap, of_scale = _square_sums(ensemble, f)
         squared[e] += float(of_gap)
         scale[e] += float(of_scale)
         ensemble = 0.0
-        if progress is not None:
-            progress(e * n + min(start + CHUNK, n), len(shrink) * n)
+        given.tell(e * n + min(start + CHUNK, n))
     return squared, scale
 
 
-def _squares_on_device(
-    module: nn.Module,
-    samples: Samples,
-    clients: Weights,
-    p: np.ndarray,
-    centre: Weights,
-    shrink: Sequence[float],
-    outputs: Outputs,
-    compute: Compute,
-    progress: Progress,
-    calibration: Samples | None,
-) -> tuple[np.ndarray, np.ndarray]:
+def _squares_on_device(given: _Measured) -> tuple[np.ndarray, np.ndarray]:
     """Do as :func:`_squares`, each client sent to the device once and shrunk there."""
+    samples, clients, shrink, compute = given.samples, given.clients, given.shrink, given.compute
     label = f"samples of {samples.label}"
     with refuse_without_memory(compute.device, f"hold two models in float64 and the {label}"):
-        own = _Shrunk(copy_module(module).double(), compute, centre)
+        own = _Shrunk(copy_module(given.module).double(), compute, given.centre)
         x = own.prepare(samples.x)
         try_out(own, [(samples, x, samples.y.to(own.device))])
-        inputs = None if calibration is None else own.prepare(calibration.x)[:]
-    batch, count, n = min(default_batch(module, samples, compute.device), len(samples)), len(clients), len(samples)
+        inputs = None if given.calibration is None else own.prepare(given.calibration.x)[:]
+    count, n = len(clients), len(samples)
+    batch = min(default_batch(given.module, samples, compute.device), n)
 
     def answers() -> Tensor:
         nonlocal batch
@@ -190,7 +196,7 @@ def _squares_on_device(
         f, batch = halve_without_memory(
             lambda size: torch.cat([own.logits(part) for part in in_batches(x, size)]), batch, compute.device, of=label
         )
-        return torch.softmax(f, dim=-1) if outputs == "probabilities" else f
+        return given.f(f)
 
     with refuse_without_memory(compute.device, f"hold {len(shrink)} outputs of each of the {label}"), torch_threads(1):
         ensembles: list[Tensor | float] = [0.0] * len(shrink)
@@ -198,14 +204,12 @@ def _squares_on_device(
             client = own.sent(clients.row(k))
             for e, epsilon in enumerate(shrink):
                 own.shrink(client, epsilon)
-                ensembles[e] = ensembles[e] + float(p[k]) * answers()
-            if progress is not None:
-                progress((k + 1) * len(shrink) * n // (count + 1), len(shrink) * n)
-        own.load(centre.parameters, centre.buffers)
+                ensembles[e] = ensembles[e] + float(given.p[k]) * answers()
+            given.tell((k + 1) * len(shrink) * n // (count + 1))
+        own.load(given.centre.parameters, given.centre.buffers)
         f = answers()
         sums = torch.stack([torch.stack(_square_sums(one, f)) for one in ensembles], dim=1).cpu().numpy()
-    if progress is not None:
-        progress(len(shrink) * n, len(shrink) * n)
+    given.tell(len(shrink) * n)
     return sums[0], sums[1]
 
 

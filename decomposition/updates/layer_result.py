@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
-from ...checkpoints import FedscopeError
 from ...plotting.style import describe_errors
-from ...results import Table, TableResult, columns_of
-from ...results.layer_cells import LayerCells
+from ...results import Table, columns_of
+from ...results.layer_cells import LayerTable
 from .layers import LayerRow
 from .result import of_adapters
 
 
 @dataclass(frozen=True)
-class LayerUpdates(LayerCells, TableResult):
+class LayerUpdates(LayerTable):
     """Whether the clients' updates agree or cancel, by layer and round.
 
     Attributes:
@@ -32,29 +31,12 @@ class LayerUpdates(LayerCells, TableResult):
     suffixes = (".updates-layers.csv", ".updates-layers.json")
     format = "fedscope-updates-layers"
     tables = (Table(".updates-layers.csv", {"run": str, **columns_of(LayerRow)}),)
+    row = LayerRow
+    lacking = "updates by layer need a row for every round and layer; give at least one round"
     drawn: ClassVar = {"": "layer_figure:draw_layers"}
 
     cells: tuple[LayerRow, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        places = [(cell.round, cell.layer) for cell in self.cells]
-        if not places or places != [(number, layer) for number in self.rounds for layer in self.layers]:
-            raise FedscopeError("updates by layer need a row for every round and layer; give at least one round")
-
-    def rows(self) -> list[Any]:
-        """BASE.updates-layers.csv: a row a round and layer, empty where a value does not exist."""
-        return [[(self.run, *astuple(cell)) for cell in self.cells]]
-
-    def head(self) -> dict[str, Any]:
-        """Return nothing that the rows do not say."""
-        return {}
-
-    @classmethod
-    def of_tables(cls, head: dict[str, Any], *tables: list[dict[str, Any]]) -> Self:
-        """Build the result from what :meth:`rows` and :meth:`head` gave."""
-        cells = ({name: value for name, value in row.items() if name != "run"} for row in tables[0])
-        return cls(tuple(LayerRow(**cell) for cell in cells), head["attrs"])
 
     def summary(self) -> str:
         """Say in which layer the updates of the last round agree least and cancel most, and what was left out."""

@@ -9,14 +9,12 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Self
 
-from ...checkpoints import FedscopeError, Weights
+from ...checkpoints import Weights
 from ...checkpoints.io.errors import list_few
-from ...checkpoints.io.untrusted import expand_home
-from ...checkpoints.models.files import write_computed
-from ...checkpoints.models.stored_models import RenamedModels, StoredModels
+from ...checkpoints.models.stored_models import RenamedModels
 from ...results import Serializable, Table, TableResult, columns_of
 from ...results.labels import name_of_run, names_in
-from ...results.tables import add_suffix
+from ...results.models_beside import stored_models, write_models
 
 
 @dataclass(frozen=True)
@@ -109,11 +107,7 @@ class Alignment(TableResult):
     def save(self, base: Path | str) -> list[Path]:
         """Write the models, BASE.0.safetensors, BASE.1.safetensors, ... and BASE.repaired.safetensors, and the tables;
         returns their paths."""
-        base = expand_home(base)
-        base.parent.mkdir(parents=True, exist_ok=True)
-        files = [add_suffix(base, suffix) for suffix in model_suffixes(len(self.models) - 1)]
-        for file, weights in zip(files, self.models.values(), strict=True):
-            write_computed(file, weights)
+        files = write_models(base, model_suffixes(len(self.models) - 1), self.models.values())
         return [*files, *super().save(base)]
 
     @classmethod
@@ -124,16 +118,11 @@ class Alignment(TableResult):
             FedscopeError: a file is missing, damaged, no such result, or does not fit the others.
         """
         result, main = super().load(base), cls.paths(base)[-1]
-        stem = main.with_name(main.name.removesuffix(cls.suffixes[-1]))
         if not (count := int(result.attrs.get("aligned", 0))):
             return result
-        files = [add_suffix(stem, suffix) for suffix in model_suffixes(count)]
-        for file in files:
-            if not file.exists():
-                raise FedscopeError(f"{file} does not exist, but {main} does; compute it again with --force")
         labels = [row.model for row in result.averages[:count]]
         labels.append(label_of_repaired(labels))
-        return replace(result, models=StoredModels(dict(zip(labels, files, strict=True))))
+        return replace(result, models=stored_models(main, cls.suffixes[-1], model_suffixes(count), labels))
 
     @classmethod
     def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:

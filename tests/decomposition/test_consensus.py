@@ -16,7 +16,7 @@ from torch import nn
 import fedscope
 from fedscope import Recorder
 from fedscope.checkpoints import FedscopeError
-from fedscope.decomposition.consensus.distances import consensus_distance, mixing_of
+from fedscope.decomposition.consensus.distances import mixing_of
 from fedscope.decomposition.consensus.merged import _of_counts
 from fedscope.decomposition.consensus.result import Consensus, MeasuredRound, MixingWeight, RoundConsensus
 
@@ -48,6 +48,12 @@ def gossip(draw: np.random.Generator) -> np.ndarray:
     for i, j in order[:12].reshape(-1, 2):
         matrix[[[i], [j]], [i, j]] = 0.5
     return matrix
+
+
+def consensus_distance(models: Any) -> float:
+    """√(1/C Σ_c ‖w_c − w̄‖²) of models [C, P], as in Kong et al., ICML 2021, equation 2."""
+    rows = np.asarray(models, np.float64)
+    return float(np.sqrt(((rows - rows.mean(axis=0)) ** 2).sum() / len(rows)))
 
 
 @dataclass

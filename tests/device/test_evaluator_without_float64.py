@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 from device.pretend import watch
+from gpu import questions
 from gpu.conftest import alike, devices  # noqa: F401 (fixtures)
+from gpu.questions import LIMIT
 from random_models import random_models, random_samples
 from torch import nn
 
@@ -29,22 +31,18 @@ from fedscope.landscape import plane
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("without_float64")]
 
-LIMIT = "--limit 200"
 #: commands that need no float64 of the device, and by how much their numbers differ as a share of a column's greatest
 QUESTIONS = {
-    "line": (f"line r@4/global r@2/global {LIMIT}", 1e-5),
-    "line-clients": (f"line r@4 --clients {LIMIT}", 1e-5),
-    "line-layers": (f"line r@4/global r@2/global --layers each --points 5 {LIMIT}", 1e-5),
-    "plane": (f"plane r@2/global r@3/global r@4/global --grid 9 {LIMIT}", 1e-5),
-    "plane-clients": (f"plane r@4 --clients --grid 7 {LIMIT}", 1e-5),
-    "plane-random": (f"plane r@4/global --random --grid 7 {LIMIT}", 1e-5),
+    **{
+        name: questions.QUESTIONS[name]
+        for name in (
+            *("line", "line-clients", "line-layers", "plane", "plane-clients", "plane-random"),
+            *("subsets", "forgetting", "wima", "reaggregate"),
+        )
+    },
     "plane-adaptive": (f"plane r@2/global r@3/global r@4/global --adaptive --grid 15 {LIMIT}", 1e-4),
     "decompose": (f"decompose r --rounds 4 --draws rounds:2 {LIMIT}", 1e-3),
     "decompose-cross-entropy": (f"decompose r --rounds 4 --draws rounds:2 --loss cross-entropy {LIMIT}", 1e-3),
-    "subsets": (f"subsets r --rounds 4 --sizes 1,2 {LIMIT}", 1e-5),
-    "forgetting": ("forgetting r --rounds 4", 1e-5),
-    "wima": ("wima r --windows 2,3", 1e-5),
-    "reaggregate": (f"reaggregate r@4 --server fedavgm --server fedsa {LIMIT}", 1e-5),
 }
 
 

@@ -22,18 +22,6 @@ METHOD = "method"
 SINGLE = (METHOD, *KINDS, *KEYWORDS)
 
 
-def config_from(given: Config | Mapping[str, Any]) -> Config:
-    """Return a configuration, or make one of its settings; see :func:`nested_tables`.
-
-    Raises:
-        FedscopeError: neither; a section, key or method that there is not (names the nearest), a value out of range.
-
-    >>> config_from({"method": "ima", "run": {"rounds": 8}, "data.clients": 4}).title()
-    'ima'
-    """
-    return given if isinstance(given, Config) else Config.read(nested_tables(given))
-
-
 def nested_tables(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return settings as a configuration's tables.
 
@@ -74,15 +62,16 @@ def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str
     """Return a configuration with what single keywords lay over it.
 
     Args:
-        config: as :func:`config_from` takes it; None for none. Defaults that depend on settings that keywords change
-            follow them, see :meth:`~fedscope.training.config.config.Config.asked`.
+        config: one, or its settings as :func:`nested_tables` takes them; None for none. Defaults that depend on
+            settings that keywords change follow them, see :meth:`~fedscope.training.config.config.Config.asked`.
         keywords: see :func:`tables_of_keywords`; and ``method``, which replaces the client, server and average of the
             configuration, as ``--method`` those of a file. Settings of those that it replaces are dropped, see
             :func:`~fedscope.training.config.config.merge`. A warning names the methods that were given and have the
             plain one in their place.
 
     Raises:
-        FedscopeError: what :func:`config_from` and :func:`tables_of_keywords` refuse.
+        FedscopeError: what :func:`nested_tables` and :func:`tables_of_keywords` refuse; a section, key or method that
+            there is not (names the nearest), a value out of range.
 
     >>> config_with(None, {"server": "fedadam", "rounds": 5, "method": "fedprox"}).title()
     'fedprox-fedadam'

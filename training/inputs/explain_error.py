@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Layout, Run, Weights
-from ...checkpoints.runs.recorded_error import errors_differ
+from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,6 +39,20 @@ class RecordedNumbers:
     model: str
     error: float
     loss: float
+
+    def check(self, loss: float, error: float, dataset: Dataset) -> ErrorCheck:
+        """Compare them with the loss and the error that the model has on all of a test split."""
+        return ErrorCheck(
+            self.round,
+            self.model,
+            self.error,
+            self.loss,
+            error,
+            loss,
+            len(dataset.y_test),
+            dataset.name,
+            bool(dataset.means),
+        )
 
 
 #: a number that a round's error may be, and whether it is

@@ -90,7 +90,6 @@ def resolve_models(
         FedscopeError: an address that does not exist; plain files without --model and --data; runs with other data;
             models that do not fit the architecture.
     """
-    from ...evaluation.resumable import digest
     from ..models.pretrained import folder_as_model
     from .base import base_digest, base_named, is_implied
     from .fitting_scale import refuse_misfit
@@ -141,23 +140,41 @@ def resolve_models(
     read = {model.address: model.note for model in loaded if model.note}
     read |= {str(run.path): clause for run in runs if (clause := halves_read(run))}
     read |= {"adapters": adapters} if adapters else {}
-    own, names = is_own_model(architecture), expected.layout.names
-    settings = {
+    resolved = ResolvedModels(module, samples, loaded, {}, dataset, tuple(runs), told, source.base)
+    about = {**({"models_read": read} if read else {}), **({} if dataset.means else {"standardised": False}), **said}
+    sums = {} if base is None else {"base": {"path": str(base), "sha256": base_digest(module, expected.layout.names)}}
+    return replace(resolved, settings=_settings_of(resolved, source, architecture, sums, about))
+
+
+def _settings_of(
+    resolved: ResolvedModels,
+    source: EvaluationConfig,
+    architecture: ModelLike,
+    base: Mapping[str, Any],
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what a result's provenance says of models and of what they are measured on.
+
+    Args:
+        base: what it says of a base that was given; about: of how models and data were read.
+    """
+    from ...evaluation.resumable import digest
+
+    module, samples, loaded = resolved.module, resolved.samples, resolved.models
+    own = is_own_model(architecture)
+    return {
         "addresses": [model.address for model in loaded],
         "models_sha256": [digest(model.weights) for model in loaded],
-        "run": [identity(run) for run in runs],
+        "run": [identity(run) for run in resolved.runs],
         "architecture": name_of(architecture),
         **(behaviour_settings(module, samples, loaded[0].weights) if own else {"behaviour": None}),
         **describe_samples(samples, source.seed if source.limit else None),
-        **({} if base is None else {"base": {"path": str(base), "sha256": base_digest(module, names)}}),
+        **base,
         "precision": precision_of(module, source.precision),
         "device": source.compute.name,
-        **({"models_read": read} if read else {}),
-        **({} if dataset.means else {"standardised": False}),
-        **said,
+        **about,
         **task_settings(module, samples, loaded[0].weights),
     }
-    return ResolvedModels(module, samples, loaded, settings, dataset, tuple(runs), told, source.base)
 
 
 def expected_of(module: nn.Module) -> ExpectedModel:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Layout, Run, Weights, real_path
 from ...checkpoints.io.warn_user import warn_user
-from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
+from ...checkpoints.runs.recorded_error import ErrorCheck, check_once, errors_differ, format_error
 from .any_model import rounds_with_models
 from .behaviour import behaviour, task_means
 from .explain_error import (
@@ -121,17 +121,14 @@ def _outcome(
     if weights is None:  # it does not fit, which whoever reads the models says
         return None
     key = _key(first, weights, module, dataset)
-    place = str(real_path(run.path))
-    kept = stored_checks(run.path).get(key)
-    outcome = kept or _SEEN.get((place, key))
-    if outcome is None:
+
+    def measure() -> ErrorCheck:
         outcome = _measure_model(run, source, dataset, module, first)
         if not outcome.differs and (note := _note(outcome)):
             warn_user(f"{run.path}: {note}")
-    if kept is None:
-        store_check(run.path, key, outcome)
-    _SEEN[place, key] = outcome
-    return outcome
+        return outcome
+
+    return check_once(run.path, key, _SEEN, measure)
 
 
 def _key_in(run: Run, recorded: RecordedNumbers, module: nn.Module, dataset: Dataset) -> str | None:
@@ -163,17 +160,7 @@ def _measure_model(
     """One model on the whole test split, and what explains that its error is another."""
     measuring = RecordedModels(run, module, dataset, source)
     loss, error = measuring.of(first.round, first.model)
-    outcome = ErrorCheck(
-        first.round,
-        first.model,
-        first.error,
-        first.loss,
-        error,
-        loss,
-        len(dataset.y_test),
-        dataset.name,
-        bool(dataset.means),
-    )
+    outcome = first.check(loss, error, dataset)
     if not outcome.differs and not _loss_is_far(first.loss, loss):
         return outcome
     with suppress(FedscopeError):

@@ -17,7 +17,7 @@ from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.runs.folders import CODE
-from ...checkpoints.runs.recorded_error import ErrorCheck, errors_differ, format_error, store_check, stored_checks
+from ...checkpoints.runs.recorded_error import ErrorCheck, check_once, errors_differ, format_error
 from ..user_code.kept_imports import is_alike, other_import, text_name
 from .explain_error import RecordedModels, RecordedNumbers, recorded_numbers
 
@@ -73,25 +73,12 @@ def compare_network(
     key = key_of(first, module, own)
     if key is None:  # it does not fit, which whoever reads the models says
         return "", False
-    place = str(real_path(run.path))
-    kept = stored_checks(run.path).get(key)
-    outcome = kept or _SEEN.get((place, key))
-    if outcome is None:
+
+    def measure() -> ErrorCheck:
         loss, error = RecordedModels(run, module, own, source).of(first.round, first.model)
-        outcome = ErrorCheck(
-            first.round,
-            first.model,
-            first.error,
-            first.loss,
-            error,
-            loss,
-            len(own.y_test),
-            own.name,
-            bool(own.means),
-        )
-    if kept is None:
-        store_check(run.path, key, outcome)
-    _SEEN[place, key] = outcome
+        return first.check(loss, error, own)
+
+    outcome = check_once(run.path, key, _SEEN, measure)
     if not _differs(run, outcome):
         if other := _another_source(run, source):
             _warn_once(run, f"{other}; its network has the recorded numbers, so it is taken")

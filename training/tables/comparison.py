@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
@@ -320,17 +320,7 @@ def table(
     rows, columns = axes_of(gathered.entries, rows, columns, best_of)
     # a label stands for whatever it was given to; what --best-of chooses from is compared with each other
     refuse_other_data(gathered.entries, apart=by_data and bool({"data.name", "label"} & {*rows, *columns}))
-    asked = [measures] if isinstance(measures, str) else list(measures)
-    refuse_unknown(asked, [name for entry in gathered.entries for name in entry.curve.values])
-    chosen = [measure_of(name) for name in asked or _usual(gathered)]
-    _refuse_options(of, last, target)
-    if target is not None:
-        reachable(chosen, target)
-    if best_of and not chosen[0].direction:
-        raise FedscopeError(
-            f"--best-of {' '.join(best_of)} chooses by {chosen[0].name}, of which it is not known whether more or "
-            "less is better; give an accuracy, an error or a loss as the first --measure"
-        )
+    chosen = _chosen_measures(gathered, measures, best_of, of, last, target)
 
     def badness(entry: TableRun) -> float:
         value = curve_of_model(entry.curve, "deployed" if of == "both" else of, chosen[0]).tail(chosen[0].name, last)[0]
@@ -380,14 +370,50 @@ def table(
         commands={row: tuple(own) for row, own in commands.items()},
         attrs={
             **{"rows": list(rows), "columns": list(columns), "of": of},
-            "runs": [entry.name for entry in gathered.entries],
-            "windows": sorted(windows - {0}),
-            **tasks_of(gathered.entries),
-            **({"unlike_losses": list(unlike)} if unlike else {}),
-            **_axis(gathered, columns, {cell.column for cell in cells}),
+            **_attrs(gathered, columns, cells, windows, unlike),
         },
     )
     return made.renamed(called)
+
+
+def _chosen_measures(
+    gathered: Gathered,
+    measures: str | Sequence[str],
+    best_of: Sequence[str],
+    of: str,
+    last: int | None,
+    target: float | None,
+) -> list[CurveMeasure]:
+    """Return the measures of a table: those that were asked for, or the usual one.
+
+    Raises:
+        FedscopeError: a measure that there is not; another option that there cannot be, or that does not go with them.
+    """
+    asked = [measures] if isinstance(measures, str) else list(measures)
+    refuse_unknown(asked, [name for entry in gathered.entries for name in entry.curve.values])
+    chosen = [measure_of(name) for name in asked or _usual(gathered)]
+    _refuse_options(of, last, target)
+    if target is not None:
+        reachable(chosen, target)
+    if best_of and not chosen[0].direction:
+        raise FedscopeError(
+            f"--best-of {' '.join(best_of)} chooses by {chosen[0].name}, of which it is not known whether more or "
+            "less is better; give an accuracy, an error or a loss as the first --measure"
+        )
+    return chosen
+
+
+def _attrs(
+    gathered: Gathered, columns: Sequence[str], cells: Sequence[Cell], windows: set[int], unlike: Iterable[str]
+) -> dict[str, Any]:
+    """Return what the provenance of a table says of its runs and columns."""
+    return {
+        "runs": [entry.name for entry in gathered.entries],
+        "windows": sorted(windows - {0}),
+        **tasks_of(gathered.entries),
+        **({"unlike_losses": list(unlike)} if unlike else {}),
+        **_axis(gathered, columns, {cell.column for cell in cells}),
+    }
 
 
 def _refuse_options(of: str, last: int | None, target: float | None) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import fedscope
 from fedscope.checkpoints import FedscopeError
-from fedscope.training.config.from_python import config_from, config_with, nested_tables
+from fedscope.training.config.from_python import config_with, nested_tables
 from fedscope.training.config.sources import Setup
 from fedscope.training.settings.registry import find, preset
 from fedscope.training.sweeps.axes import read_axes
@@ -38,13 +38,13 @@ def test_a_dictionary_trains_the_same_run_as_its_configuration(tmp_path: Path) -
 
 
 def test_single_settings_and_a_method_are_taken_too() -> None:
-    flat = config_from({"method": "fedprox", "client.mu": 0.3, "run.rounds": 7, "run": {"rounds": 3, "seed": 5}})
+    flat = config_with({"method": "fedprox", "client.mu": 0.3, "run.rounds": 7, "run": {"rounds": 3, "seed": 5}}, {})
     nested = fedscope.Config.read({"client": {"method": "fedprox", "mu": 0.3}, "run": {"rounds": 7, "seed": 5}})
     assert flat == nested
-    assert config_from(flat) is flat
-    assert config_from({}) == fedscope.Config.read({})
+    assert config_with(flat, {}) is flat
+    assert config_with({}, {}) == fedscope.Config.read({})
     # a chosen method counts more than that of the short name
-    assert config_from({"method": "ima", "average": {"method": "none"}}).title() == "fma"
+    assert config_with({"method": "ima", "average": {"method": "none"}}, {}).title() == "fma"
     held = fedscope.data({"data.clients": 5, "data": {"partition": "iid"}})
     assert held.counts.shape[0] == 5
 
@@ -139,7 +139,7 @@ def test_single_methods_count_more_than_a_method_and_it_more_than_a_configuratio
 def test_methods_of_a_configuration_that_a_keyword_drops_are_named(
     given: dict[str, Any], keywords: dict[str, Any], said: str
 ) -> None:
-    for config in (given, config_from(given))[: 1 if "method" in given else 2]:  # of a Config it is no short name
+    for config in (given, config_with(given, {}))[: 1 if "method" in given else 2]:  # of a Config it is no short name
         with warnings.catch_warnings(record=True) as found:
             warnings.simplefilter("always")
             config_with(config, keywords)
@@ -163,7 +163,7 @@ def test_a_sweep_takes_a_configuration_and_varies_methods(tmp_path: Path) -> Non
 def test_a_sweep_without_a_method_has_the_default_of_train(config: dict[str, Any] | None, tmp_path: Path) -> None:
     settings = {**SMALL, "run.rounds": 1}
     made = fedscope.sweep({"client.batch": [8]}, config=config, settings=settings, out=tmp_path / "sweep")
-    wanted = config_from({**SMALL, **(config or {}), "run.rounds": 1, "client.batch": 8})
+    wanted = config_with({**SMALL, **(config or {}), "run.rounds": 1, "client.batch": 8}, {})
     (run,) = made.plan.runs
     assert run.tables == wanted.tables()
     assert wanted.title() == "fma"
