@@ -212,9 +212,10 @@ def means_of(
         FedscopeError: parts of a model in which no head is known, or a layer that is none is taken for it.
     """
     from ...training import config_at
-    from ...training.build import ModelInfo, model_info
+    from ...training.build import model_info
     from ...training.local.head_checks import Asking, refuse_other_head
     from ...training.methods.averages.wima import WIMA
+    from ...training.models.model_info import ModelInfo
     from .sliding_mean import SlidingMeans
 
     methods: list[Any] = [WIMA(window=window, parts=parts) for window in windows]  # type: ignore[arg-type]
