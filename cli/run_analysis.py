@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
-from ..analysis.runs import METRICS, has_grown, is_same_run
+from ..analysis.run_identity import METRICS, has_grown, is_same_run
 from ..analysis.settings import is_same_setting
 from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.io.errors import list_few

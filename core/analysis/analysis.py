@@ -23,7 +23,7 @@ from ..results.base import PARTS, versions
 from ..results.labels import labels_of, listed_labels, refuse_labels
 from .execution import Execution
 from .named_code import NamedCodeError
-from .runs import spell_ranges
+from .rounds import spell_ranges
 from .settings import EvaluationSettings
 
 P = ParamSpec("P")

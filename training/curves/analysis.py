@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
-from ...analysis.runs import METRICS, RunLike, identity, open_run, refuse_no_run, several
+from ...analysis.run_identity import METRICS, identity
+from ...analysis.runs import RunLike, open_run, refuse_no_run, several
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.errors import list_few
