@@ -316,7 +316,7 @@ NAMES = {
         "Variable": "results.arrays",
         "read_netcdf": "results.arrays",
         "write_netcdf": "results.arrays",
-        "versions": "results.base",
+        "versions": "results.versions",
         "Partial": "results.resume:ResumeStore",
     },
 }

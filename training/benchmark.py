@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
 from ..checkpoints.io.errors import count_of
-from ..results.base import versions
+from ..results.versions import versions
 
 if TYPE_CHECKING:
     from torch import nn

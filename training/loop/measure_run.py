@@ -27,7 +27,7 @@ from ...checkpoints.runs.measured_numbers import (
     merge_numbers,
 )
 from ...results.answers import same_answers
-from ...results.base import versions
+from ...results.versions import versions
 from .measure_outcome import COLUMNS, MeasuredRun, group_by_column, name_rounds
 
 if TYPE_CHECKING:

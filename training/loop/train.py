@@ -22,7 +22,7 @@ from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
 from ...evaluation.standard_tasks import is_own
-from ...results.base import versions
+from ...results.versions import versions
 from ..build import (
     build_module,
     config_of,
