@@ -31,6 +31,7 @@ from .data.dataset import Dataset
 from .data.hold_out import hold_out
 from .data.own_partition import Listed
 from .data.recorded_splits import loaded_for
+from .data.same_data import is_pooled
 from .data.split import partition, pool_splits, with_client_test_parts
 from .import_string import CodeFile, describe_error, is_call, is_there
 from .models.base import Architecture
@@ -38,7 +39,6 @@ from .models.custom import Factory, OwnModel
 from .models.model_info import ModelInfo, find_head
 from .models.pretrained import PretrainedFolder, is_pretrained
 from .rng import generator
-from .same_data import is_pooled
 from .settings.code_kinds import KINDS
 from .settings.code_source import CodeSource
 from .settings.entry_points import installed

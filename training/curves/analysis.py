@@ -18,7 +18,7 @@ from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
-from ..same_data import is_pooled, other_data, same_data
+from ..data.same_data import is_pooled, other_data, same_data
 from ..sweeps.plan import FILE
 from ..sweeps.printed import resuming
 from ..sweeps.schedule import RUNS

@@ -27,11 +27,11 @@ from ..local.local_training import LocalTask
 from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
 from ..local.own_updates import refuse_sometimes, refuse_unrecorded
+from ..local.profile import time_span
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
 from ..models.model_info import ModelInfo
 from ..own_calls import ask
-from ..profile import time_span
 from ..returned_arrays import is_own
 from ..rng import draw_cohort
 from ..settings.registry import method_name
