@@ -133,11 +133,12 @@ def speed(name: str, repetitions: int) -> list[Line]:
     from fedscope.checkpoints import Layout
     from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import build_module, model_settings
-    from fedscope.training.build import ModelInfo, initial_model
+    from fedscope.training.build import initial_model
     from fedscope.training.local.local_training import LocalTask, local_sgd
     from fedscope.training.local.worker_model import TrainableModel
     from fedscope.training.methods.base import LocalSchedule
     from fedscope.training.methods.clients.sgd import SGD
+    from fedscope.training.models.model_info import ModelInfo
 
     module, samples = build_module(model_settings(name), IMAGE, CLASSES), random_samples(STEPS * BATCH)
     start, facts = initial_model(module), ModelInfo(Layout.of(module), CLASSES, CLIENTS)
@@ -202,11 +203,12 @@ def alone(name: str, what: str) -> None:
     from fedscope.evaluation.device import Compute
     from fedscope.evaluation.evaluator import Evaluator
     from fedscope.training import build_module, model_settings
-    from fedscope.training.build import ModelInfo, initial_model
+    from fedscope.training.build import initial_model
     from fedscope.training.local.engine import Engine
     from fedscope.training.local.local_training import LocalTask
     from fedscope.training.methods.base import LocalSchedule
     from fedscope.training.methods.clients.sgd import SGD
+    from fedscope.training.models.model_info import ModelInfo
 
     module, samples, compute = (
         build_module(model_settings(name), IMAGE, CLASSES),

@@ -22,8 +22,8 @@ from pathlib import Path
 from _common import CLASSES, IMAGE, Line, spread, table
 
 from fedscope.checkpoints import RoundRecord
+from fedscope.training.local.profile import Profile
 from fedscope.training.loop.federation import Unwatched
-from fedscope.training.profile import Profile
 
 TARGET = 0.05
 CLIENTS, OWN = 10, 500

@@ -162,8 +162,8 @@ def copied(hidden: list[int], rounds: int, folder: str) -> tuple[float, int]:
     from fedscope.checkpoints import Weights
     from fedscope.training import Config, train
     from fedscope.training.local.local_training import LocalUpdate
+    from fedscope.training.local.profile import ROUND, Profile
     from fedscope.training.methods.clients.sgd import SGD
-    from fedscope.training.profile import ROUND, Profile
 
     def copy(self: SGD, task: Any) -> LocalUpdate:
         weights = Weights(task.start.layout, task.start.parameters.copy(), {})

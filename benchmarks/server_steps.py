@@ -61,11 +61,12 @@ def local_step(steps: int) -> float:
 
     from fedscope.checkpoints import Layout
     from fedscope.evaluation.device import run_in_workers
-    from fedscope.training.build import ModelInfo, initial_model
+    from fedscope.training.build import initial_model
     from fedscope.training.local.local_training import LocalTask, local_sgd
     from fedscope.training.local.worker_model import TrainableModel
     from fedscope.training.methods.base import LocalSchedule
     from fedscope.training.methods.clients.sgd import SGD
+    from fedscope.training.models.model_info import ModelInfo
 
     module = resnet18()
     x = torch.randn(steps * BATCH, *IMAGE).contiguous(memory_format=torch.channels_last)
@@ -138,9 +139,10 @@ def client_share(name: str, repetitions: int) -> list[float]:
 
     from fedscope.checkpoints import Layout
     from fedscope.training import Config, Engine
-    from fedscope.training.build import ModelInfo, initial_model
+    from fedscope.training.build import initial_model
     from fedscope.training.local.local_training import LocalTask
     from fedscope.training.methods.base import Exchange, LocalSchedule
+    from fedscope.training.models.model_info import ModelInfo
 
     torch.manual_seed(0)
     module = resnet18()
@@ -165,8 +167,8 @@ def client_share(name: str, repetitions: int) -> list[float]:
 def average_step(name: str, repetitions: int) -> list[float]:
     """Seconds of an average over rounds, in a round in which it averages."""
     from fedscope.training import Config
-    from fedscope.training.build import ModelInfo
     from fedscope.training.methods.base import History
+    from fedscope.training.models.model_info import ModelInfo
 
     own = {"swa": {"start": 2, "cycle": 2}, "ima": {"start": 1}, "wima": {"window": 5}}.get(name, {})
     method = Config.read({"average": {"method": name, **own}}).average

@@ -42,7 +42,7 @@ def round_seconds(clients: int, held: int, folder: str) -> float:
     """Of a round after a first one, from its first client to its file."""
     from fedscope.training import Config, train
     from fedscope.training.local import cohort_storage as cohort_room
-    from fedscope.training.profile import ROUND, Profile
+    from fedscope.training.local.profile import ROUND, Profile
 
     cohort_room.HELD = held
     profile = Profile()

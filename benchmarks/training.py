@@ -154,11 +154,12 @@ class Cohort:
         import torch
 
         from fedscope.checkpoints import Layout
-        from fedscope.training.build import ModelInfo, initial_model
+        from fedscope.training.build import initial_model
         from fedscope.training.local.engine import Engine
         from fedscope.training.local.local_training import LocalTask
         from fedscope.training.methods.base import LocalSchedule
         from fedscope.training.methods.clients.sgd import SGD
+        from fedscope.training.models.model_info import ModelInfo
 
         module, (x, y) = self.module(), self.samples()
         facts, start = ModelInfo(Layout.of(module), CLASSES, SMALL_CLIENTS), initial_model(module)

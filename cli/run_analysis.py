@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..analysis.execution import Execution
-from ..analysis.runs import METRICS, has_grown, is_same_run
+from ..analysis.run_identity import METRICS, has_grown, is_same_run
 from ..analysis.settings import is_same_setting
 from ..checkpoints import FedscopeError, write_durably
 from ..checkpoints.io.errors import list_few
@@ -19,7 +19,7 @@ from ..checkpoints.io.safe_write import ELSEWHERE, refuse_linked, refuse_strange
 from ..checkpoints.io.warn_user import warn_user
 from ..results import lock_result, make_visible, plain
 from ..results.answers import same_answers
-from ..results.base import ends_at, of_replaced, others_in, placed, says_others
+from ..results.collection import ends_at, of_replaced, others_in, placed, says_others
 from ..results.labels import labels_of
 from .option_types import Formats, InFolder
 from .options import Output, base_of

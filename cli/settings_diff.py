@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..analysis.runs import METRICS, other_rounds
+from ..analysis.run_identity import METRICS, other_rounds
 from ..checkpoints import real_path
 from ..checkpoints.io.errors import list_few, spans
 from ..checkpoints.io.number_words import exact

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..analysis.runs import parse_rounds
+from ..analysis.rounds import parse_rounds
 from ..checkpoints import FedscopeError, Run, has_no_server, parse_address, rounds_with_clients
 from ..checkpoints.io.errors import spans
 from ..checkpoints.models.files import model_path

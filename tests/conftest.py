@@ -156,7 +156,8 @@ def small() -> Small:
     import torch
 
     from fedscope.checkpoints import Layout
-    from fedscope.training.build import ModelInfo, initial_model
+    from fedscope.training.build import initial_model
+    from fedscope.training.models.model_info import ModelInfo
 
     draw = torch.Generator().manual_seed(7)
     layers = torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)

@@ -108,7 +108,9 @@ from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, resolve_runs, client_rounds, identity
+from ...analysis.rounds import Rounds, client_rounds
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, resolve_runs
 from .result import RoundSpread, Spread
 
 

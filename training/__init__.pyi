@@ -29,6 +29,7 @@ from .data.dataset import Dataset as Dataset
 from .data.formats.download import download as download
 from .data.split import partition as partition
 from .local.engine import Engine as Engine
+from .local.profile import Profile as Profile
 from .loop.branch import branch as branch
 from .loop.branch import branch_notes as branch_notes
 from .loop.branch import branched_config as branched_config
@@ -36,7 +37,6 @@ from .loop.federation import Federation as Federation
 from .loop.run_history import config_at as config_at
 from .loop.train import resume as resume
 from .loop.train import train as train
-from .profile import Profile as Profile
 from .rng import draw_cohort as draw_cohort
 from .settings.registry import canonical_method as canonical_method
 from .settings.registry import preset as preset

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import FedscopeError
 from ..checkpoints.io.errors import count_of
-from ..results.base import versions
+from ..results.versions import versions
 
 if TYPE_CHECKING:
     from torch import nn
@@ -256,12 +256,13 @@ def _training_speed(module: nn.Module, compute: Compute, seconds: float) -> floa
 
     from ..checkpoints import Layout
     from ..distributed.cores import cores
-    from .build import ModelInfo, initial_model
+    from .build import initial_model
     from .local.engine import Engine
     from .local.engine_choice import is_small
     from .local.local_training import LocalTask
     from .methods.base import LocalSchedule
     from .methods.clients.sgd import SGD
+    from .models.model_info import ModelInfo
 
     in_one_pass = compute.is_gpu and is_small(module, compute.device)
     count = CLIENTS if in_one_pass else compute.workers or cores()

@@ -363,7 +363,7 @@ def _profile_at(path: Path | None) -> Any:
     if path is None:
         return None
     from ...training import Profile
-    from ...training.profile import refuse_unwritable
+    from ...training.local.profile import refuse_unwritable
 
     refuse_unwritable(path)
     return Profile()

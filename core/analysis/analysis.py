@@ -19,11 +19,12 @@ from ..checkpoints.models.files import file_and_key, is_file_name, is_model_fold
 from ..checkpoints.models.state_dicts import is_tensor
 from ..checkpoints.runs.addresses import distinct_labels, file_label
 from ..results import Result
-from ..results.base import PARTS, versions
+from ..results.collection import PARTS
 from ..results.labels import labels_of, listed_labels, refuse_labels
+from ..results.versions import versions
 from .execution import Execution
 from .named_code import NamedCodeError
-from .runs import spell_ranges
+from .rounds import spell_ranges
 from .settings import EvaluationSettings
 
 P = ParamSpec("P")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..results import Serializable
-from ..results.base import versions
 from ..results.resume import ResumeStore
-from .runs import split_seals
+from ..results.versions import versions
+from .run_identity import split_seals
 
 if TYPE_CHECKING:
     from ..evaluation.resumable import OtherStore

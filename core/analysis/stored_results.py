@@ -16,7 +16,8 @@ from ..checkpoints.io.hdf5 import attribute, open_hdf5
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.models.files import is_file_name, is_model_folder
 from ..results import ArrayResult, Result
-from ..results.base import Collection, class_beside, in_order, parts_together
+from ..results.base import class_beside
+from ..results.collection import Collection, in_order, parts_together
 from .register import result_classes
 
 NETCDF = ".nc"

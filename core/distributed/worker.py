@@ -67,7 +67,7 @@ class WorkerInfo:
 
         import torch
 
-        from ..results.base import versions
+        from ..results.versions import versions
 
         said = versions()
         return cls(

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from ..checkpoints import Model, Weights
 from ..checkpoints.io.warn_user import warn_user
-from ..results.base import versions
 from ..results.resume import ResumeStore, is_same_question, stored_fingerprint
+from ..results.versions import versions
 from .calibration_batches import batches_settings
 from .device import precision_of
 from .evaluator import Evaluator, Together

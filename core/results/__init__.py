@@ -3,9 +3,9 @@
 from .arrays import ArrayResult as ArrayResult
 from .arrays import along as along
 from .arrays import pad_cohorts as pad_cohorts
-from .base import Collection as Collection
 from .base import Result as Result
 from .base import plain as plain
+from .collection import Collection as Collection
 from .deviation import deviation_over as deviation_over
 from .resume import ResultLock as ResultLock
 from .resume import ResumeStore as ResumeStore

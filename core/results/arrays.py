@@ -17,7 +17,8 @@ from ..checkpoints.io.errors import FedscopeError, nearest
 from ..checkpoints.io.hdf5 import RESULT_AGAIN, UnreadableAttribute, attribute, check_seal, open_hdf5, write_hdf5
 from ..checkpoints.io.hdf5_validation import refuse_links, refuse_unstored
 from ..checkpoints.io.visible_text import visible
-from .base import Result, of_installed
+from .base import Result
+from .versions import of_installed
 
 VERSION = 1
 #: dimensions, values, and attributes such as ``units`` and ``long_name``

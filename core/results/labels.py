@@ -302,7 +302,7 @@ def _is_model_of_run(value: Any) -> bool:
 
 
 def _is_collection(value: Any) -> bool:
-    """Whether a value is several results; :class:`.base.Collection` imports this file."""
+    """Whether a value is several results; :class:`.collection.Collection` imports this file."""
     return isinstance(getattr(value, "parts", None), Mapping) and hasattr(value, "summary")
 
 

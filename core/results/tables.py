@@ -18,8 +18,9 @@ import numpy as np
 from ..checkpoints.io.atomic import write_durably
 from ..checkpoints.io.errors import FedscopeError, list_few
 from ..checkpoints.io.untrusted import RESULT, expand_home, read_json, read_text
-from .base import Result, of_installed
+from .base import Result
 from .csv_cells import cell, text_of
+from .versions import of_installed
 
 AGAIN = "compute it again with --force"
 #: what the JSON file says of its tables: their numbers of rows, by suffix, so that one which was cut is noticed

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, fit_file_name, place_of, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, identity, open_runs, recorded_pair, rounds_of_several, rounds_text
+from ...analysis.rounds import Rounds, rounds_of_several, rounds_text
+from ...analysis.run_identity import identity
+from ...analysis.runs import open_runs, recorded_pair
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address
 from ...checkpoints.io.shell_words import command_line

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug
 from ...analysis.execution import Execution
-from ...analysis.runs import identity, open_run
+from ...analysis.run_identity import identity
+from ...analysis.runs import open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
 from ...training.settings.own_code import OwnCode

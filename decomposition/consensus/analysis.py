@@ -7,7 +7,9 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identities, resolve_runs
+from ...analysis.rounds import Rounds, client_rounds
+from ...analysis.run_identity import identities
+from ...analysis.runs import RunLike, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import Run
 from ...evaluation.device import precision_of

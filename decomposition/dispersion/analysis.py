@@ -14,7 +14,9 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identities, larger_cohort, resolve_runs, rounds_of_several
+from ...analysis.rounds import Rounds, larger_cohort, rounds_of_several
+from ...analysis.run_identity import identities
+from ...analysis.runs import RunLike, resolve_runs
 from ...checkpoints import FedscopeError, Run, nearest
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.number_words import exact

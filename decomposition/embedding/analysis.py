@@ -14,7 +14,9 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, RunLike, identities, parse_rounds, resolve_runs
+from ...analysis.rounds import Rounds, parse_rounds
+from ...analysis.run_identity import identities
+from ...analysis.runs import RunLike, resolve_runs
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...checkpoints.models.layer_selections import layers_file_word
 from ...checkpoints.models.layers import named_parameters

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, cannot_replay, parse_rounds
+from ...analysis.rounds import Rounds, parse_rounds
+from ...analysis.runs import RunLike, cannot_replay
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least
 from ...checkpoints import FedscopeError, Run, recorded_clients, rounds_with_clients
 from ...training.inputs.samples import common_samples, dataset_of, module_for

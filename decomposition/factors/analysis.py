@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
 from ...analysis.analysis import PreparedAnalysis, analysis, fit_file_name, single_result, slug_rounds
-from ...analysis.runs import Rounds, RunLike, client_rounds
+from ...analysis.rounds import Rounds, client_rounds
+from ...analysis.runs import RunLike
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.layer_selections import layers_file_word

@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...analysis.analysis import fit_file_name
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit, within
-from ...analysis.runs import (
-    Rounds,
-    RunLike,
-    identity,
-    is_range,
-    parse_rounds,
-    refuse_other_data,
-    refuse_replays,
-    resolve_runs,
-)
+from ...analysis.rounds import Rounds, is_range, parse_rounds
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, refuse_other_data, refuse_replays, resolve_runs
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
 from ...checkpoints.io.errors import spans

@@ -7,7 +7,9 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, resolve_run
+from ...analysis.rounds import Rounds, client_rounds
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts
 from ...checkpoints.io.errors import list_few, rounds_have

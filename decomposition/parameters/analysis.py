@@ -8,7 +8,9 @@ from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
+from ...analysis.rounds import Rounds, parse_rounds
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, resolve_runs
 from ...analysis.settings import refuse_idle
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients
 from ...evaluation.device import Compute

@@ -6,7 +6,9 @@ from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, client_rounds, identity, larger_cohort, left_out, resolve_run
+from ...analysis.rounds import Rounds, client_rounds, larger_cohort, left_out
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Run, refuse_own_starts
 from ...evaluation.device import precision_of

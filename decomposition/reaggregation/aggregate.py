@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ...analysis.runs import larger_cohort
+from ...analysis.rounds import larger_cohort
 from ...checkpoints import FedscopeError, Round, Run, Weights, recorded_clients, recorded_matrix, refuse_own_starts
 from ...checkpoints.models.weights import stack
 from ...evaluation.device import CPU, Compute

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, analysis, single_result
-from ...analysis.runs import Rounds, RunLike, one_round
+from ...analysis.rounds import Rounds
+from ...analysis.runs import RunLike, one_round
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.warn_user import warn_user

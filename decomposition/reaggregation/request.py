@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...analysis.execution import Execution
-from ...analysis.runs import identity
+from ...analysis.run_identity import identity
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Run, Weights
 from ...evaluation.device import precision_of

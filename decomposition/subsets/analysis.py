@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from ...analysis.analysis import PreparedAnalysis, analysis, single_result, slug, slug_rounds
-from ...analysis.runs import Rounds, RunLike, client_rounds, resolve_runs, rounds_text
+from ...analysis.rounds import Rounds, client_rounds, rounds_text
+from ...analysis.runs import RunLike, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError
 from ...landscape.alignment.step import refuse_unknown_align

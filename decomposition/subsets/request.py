@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import identities
+from ...analysis.run_identity import identities
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import Round, Run, Weights
 from ...evaluation.device import precision_of

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, RunLike, identity, larger_cohort, one_round
+from ...analysis.rounds import Rounds, larger_cohort
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, one_round
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.number_words import exact
 from .result import Synergy

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ...checkpoints import FedscopeError, Round, Weights
-from ...results.base import versions
+from ...results.versions import versions
 from ...training.methods.shared.client_groups import Criteria, group_clients
 from ...training.methods.shared.micro_classes import cluster_weights, micro_classes
 from .result import LayerSynergy, Synergy

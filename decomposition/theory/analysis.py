@@ -10,7 +10,9 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_run, rounds_text
+from ...analysis.rounds import Rounds, parse_rounds, rounds_text
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, resolve_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, at_least, refuse_idle, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, recorded_clients, refuse_own_starts, rounds_with_clients
 from ...evaluation.device import Compute

@@ -16,7 +16,9 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identity, larger_cohort, parse_rounds, resolve_runs
+from ...analysis.rounds import Rounds, larger_cohort, parse_rounds
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, resolve_runs
 from ...checkpoints import FedscopeError, Round, Run, recorded_clients, refuse_own_starts
 from ...checkpoints.io.errors import spans
 from ...checkpoints.models.layer_selections import layers_file_word, selections_of

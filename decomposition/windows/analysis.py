@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis, single_result, slug_rounds
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import Rounds, RunLike, identity, parse_rounds, resolve_runs
+from ...analysis.rounds import Rounds, parse_rounds
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run
 from ...evaluation.device import precision_of
@@ -212,9 +214,10 @@ def means_of(
         FedscopeError: parts of a model in which no head is known, or a layer that is none is taken for it.
     """
     from ...training import config_at
-    from ...training.build import ModelInfo, model_info
+    from ...training.build import model_info
     from ...training.local.head_checks import Asking, refuse_other_head
     from ...training.methods.averages.wima import WIMA
+    from ...training.models.model_info import ModelInfo
     from .sliding_mean import SlidingMeans
 
     methods: list[Any] = [WIMA(window=window, parts=parts) for window in windows]  # type: ignore[arg-type]

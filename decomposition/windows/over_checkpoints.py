@@ -11,7 +11,9 @@ import numpy as np
 
 from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, fit_file_name, single_result, slug
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, RunLike, as_runs, identity, one_round, resolve_runs, rounds_text
+from ...analysis.rounds import Rounds, rounds_text
+from ...analysis.run_identity import identity
+from ...analysis.runs import RunLike, as_runs, one_round, resolve_runs
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, Round, Run, Weights, real_path, recorded_matrix
 from ...checkpoints.io.warn_user import warn_user

@@ -15,9 +15,9 @@ from .result import Decayed, RoundMeans, WindowMean
 
 if TYPE_CHECKING:
     from ...evaluation.evaluator import Evaluator
-    from ...training.build import ModelInfo
     from ...training.methods.averages.wima import WIMA
     from ...training.methods.base import State
+    from ...training.models.model_info import ModelInfo
 
 #: bytes of globals that are held in memory; what leaves a window is read again where it is not among them
 HELD = 2**28

@@ -16,7 +16,8 @@ from ...analysis.analysis import (
     slug_rounds,
 )
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, client_rounds, identity, rounds_text
+from ...analysis.rounds import Rounds, client_rounds, rounds_text
+from ...analysis.run_identity import identity
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run, parse_address, refuse_own_starts
 from ...evaluation.calibration_batches import batches_settings

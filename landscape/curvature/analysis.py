@@ -17,7 +17,8 @@ from ...analysis.analysis import (
     slug,
 )
 from ...analysis.execution import Execution
-from ...analysis.runs import Rounds, open_run, parse_rounds, rounds_text
+from ...analysis.rounds import Rounds, parse_rounds, rounds_text
+from ...analysis.runs import open_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_idle
 from ...checkpoints import FedscopeError
 from ...checkpoints.models.files import is_model_folder

@@ -14,7 +14,7 @@ from ...analysis.analysis import (
     single_result,
     slug_rounds,
 )
-from ...analysis.runs import Rounds, rounds_text
+from ...analysis.rounds import Rounds, rounds_text
 from ...analysis.settings import (
     NORMALIZATIONS,
     EvaluationConfig,

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...analysis.analysis import SettingsAndCompute
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
-from ...analysis.runs import identity
+from ...analysis.run_identity import identity
 from ...analysis.settings import EvaluationConfig
 from ...training.inputs.data_of import SampleSet
 from ...training.inputs.models import (

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Unpack
 
 from ...analysis.analysis import PreparedAnalysis, Step, analysis, place_of
-from ...analysis.runs import Rounds, open_runs, rounds_text, spell_ranges
+from ...analysis.rounds import Rounds, rounds_text, spell_ranges
+from ...analysis.runs import open_runs
 from ...analysis.settings import (
     NORMALIZATIONS,
     EvaluationConfig,

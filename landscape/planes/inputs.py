@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...analysis.runs import is_range, larger_cohort, open_run, parse_rounds, rounds_among
+from ...analysis.rounds import is_range, larger_cohort, parse_rounds, rounds_among
+from ...analysis.runs import open_run
 from ...checkpoints import FedscopeError, Run, recorded_clients
 from ...checkpoints.rounds.round import few_of
 from ...training.inputs.models import ModelLike, clients_of, names_of

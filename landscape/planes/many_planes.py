@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ...results import Collection
-from ...results.base import PARTS
+from ...results.collection import PARTS
 from .panel_names import PlaneName, figure_end
 from .result import Plane
 from .rises import rise_of, rise_words

@@ -443,7 +443,7 @@ def test_a_replaced_run_of_another_program_is_another_run(runs: Path) -> None:
     """It does not say when it was made, so its files do; of one that does, only this counts."""
     import json
 
-    from fedscope.analysis.runs import identity
+    from fedscope.analysis.run_identity import identity
     from fedscope.cli.run_analysis import _same
 
     said = identity(Run.open("runs/ima"))

@@ -19,7 +19,7 @@ from fedscope.checkpoints import Run, load_model, write_file
 from fedscope.cli.commands import demo
 from fedscope.cli.main import WIDEST, help_width, run
 from fedscope.landscape import Line, Plane, write_surface
-from fedscope.training.profile import PARTS, ROUND
+from fedscope.training.local.profile import PARTS, ROUND
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

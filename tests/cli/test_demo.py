@@ -15,7 +15,7 @@ pytestmark = pytest.mark.same_elsewhere
 
 def test_its_explained_rounds_are_the_early_ones_and_the_later_ones_evenly() -> None:
     """No round is picked for its verdict."""
-    from fedscope.analysis.runs import parse_rounds
+    from fedscope.analysis.rounds import parse_rounds
     from fedscope.decomposition.explanation.phases import last_early
     from fedscope.training import Config, preset
 

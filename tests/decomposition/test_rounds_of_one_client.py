@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import fedscope
-from fedscope.analysis.runs import rounds_of_several
+from fedscope.analysis.rounds import rounds_of_several
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run as command
 

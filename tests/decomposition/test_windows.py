@@ -21,10 +21,10 @@ from fedscope.decomposition.windows.decayed_steps import decayed_steps
 from fedscope.decomposition.windows.result import Decayed, RoundMeans, WindowMean, WindowMeans, said_of_steps
 from fedscope.decomposition.windows.sliding_mean import SlidingMeans, refuse_missing
 from fedscope.training import Config, branch, merge, preset, train
-from fedscope.training.build import ModelInfo
 from fedscope.training.loop.state import RunMemory
 from fedscope.training.methods.averages.wima import WIMA
 from fedscope.training.methods.base import History
+from fedscope.training.models.model_info import ModelInfo
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

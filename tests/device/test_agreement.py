@@ -21,12 +21,13 @@ from fedscope.evaluation.device import Compute
 from fedscope.evaluation.model_replica import channels_last
 from fedscope.evaluation.standard_tasks import TASKS
 from fedscope.training import Config, merge, train
-from fedscope.training.build import ModelInfo, build_module, find_head, initial_model
+from fedscope.training.build import build_module, initial_model
 from fedscope.training.local.local_training import LocalTask, local_sgd
 from fedscope.training.local.vectorized_training import VectorizedTask
 from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo, find_head
 from fedscope.training.settings.own_code import OwnCode
 from fedscope.training.settings.registry import find, names
 

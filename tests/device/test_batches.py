@@ -17,7 +17,7 @@ from torch.nn import functional
 from fedscope.checkpoints import Layout
 from fedscope.evaluation.device import Compute
 from fedscope.evaluation.uint8_images import Uint8Images
-from fedscope.training.build import ModelInfo, find_head, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local import device_batches
 from fedscope.training.local.local_training import LocalTask, batches, local_sgd
 from fedscope.training.local.vectorized_model import VectorizedModel
@@ -26,6 +26,7 @@ from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.fedgen import FedGen
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo, find_head
 
 pytestmark = pytest.mark.device
 

@@ -16,12 +16,13 @@ from fedscope.checkpoints import Layout, Run
 from fedscope.decomposition.draws.replay import Replayer
 from fedscope.evaluation.device import Compute
 from fedscope.training import Config, train
-from fedscope.training.build import ModelInfo, find_head, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local import dropout_masks
 from fedscope.training.local.dropout_masks import MaskStream
 from fedscope.training.local.worker_model import TrainableModel, mean_loss
 from fedscope.training.methods.clients.fedsam import FedSAM
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo, find_head
 
 pytestmark = pytest.mark.device
 

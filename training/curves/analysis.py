@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...analysis.analysis import PreparedAnalysis, PreparedStep, Step, analysis
-from ...analysis.runs import METRICS, RunLike, identity, open_run, refuse_no_run, several
+from ...analysis.run_identity import METRICS, identity
+from ...analysis.runs import RunLike, open_run, refuse_no_run, several
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run, real_path
 from ...checkpoints.io.errors import list_few
@@ -17,7 +18,7 @@ from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.io.warn_user import warn_user
-from ..same_data import is_pooled, other_data, same_data
+from ..data.same_data import is_pooled, other_data, same_data
 from ..sweeps.plan import FILE
 from ..sweeps.printed_commands import resuming
 from ..sweeps.schedule import RUNS

@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.runs import identity, is_range, open_run, parse_rounds, recorded_pair
+from ...analysis.rounds import is_range, parse_rounds
+from ...analysis.run_identity import identity
+from ...analysis.runs import open_run, recorded_pair
 from ...analysis.settings import EvaluationConfig
 from ...checkpoints import FedscopeError, FedscopeWarning, Layout, Model, Round, Run, Weights, parse_address
 from ...checkpoints.io.errors import list_few

@@ -113,7 +113,7 @@ def refuse_other_splits(runs: Sequence[Run], source: EvaluationConfig, dataset: 
     Raises:
         FedscopeError: names two of the runs.
     """
-    from ..same_data import same_split
+    from ..data.same_data import same_split
 
     # a run that does not say its data has learnt these, as far as anybody knows
     own = [run for run in runs if run.info.get("data", {}).get("sha256", dataset.sha256) == dataset.sha256]

@@ -251,7 +251,7 @@ def digest_of_data(runs: Sequence[Run], source: EvaluationConfig) -> dict[str, A
     if not any(run.is_foreign for run in runs):
         return {}
     from ...checkpoints.recorder.inputs import named_data
-    from ..same_data import is_fixed_by_name
+    from ..data.same_data import is_fixed_by_name
 
     named = data_named(runs, source)
     if is_fixed_by_name(named):

@@ -117,8 +117,8 @@ def _with_own_tests(run: Run, dataset: Dataset) -> Dataset:
     """Return a run's data with its own test split: with ``data.pool`` they may have that of another run, whose training
     split is the same."""
     from ..build import partition_of
+    from ..data.same_data import is_pooled
     from ..data.split import with_client_test_parts
-    from ..same_data import is_pooled
 
     return with_client_test_parts(dataset, partition_of(run)) if is_pooled(run) else dataset
 

@@ -17,7 +17,7 @@ from ...checkpoints import FedscopeError, WriterLock, write_durably
 from ...checkpoints.io.atomic import LOCK_NAME
 from ...checkpoints.io.safe_write import own_folder, refuse_linked
 from ...checkpoints.io.untrusted import read_json
-from ...results.base import versions
+from ...results.versions import versions
 from .environment import Environment
 from .job import Do
 from .launchers import Launcher

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from ...results.base import versions
+from ...results.versions import versions
 
 #: of these a job has the versions of the command that sent it
 SAME = ("fedscope", "torch", "numpy")

@@ -21,12 +21,12 @@ from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_wit
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ...evaluation.uint8_images import Inputs
 from ..own_calls import ask, work_of
-from ..profile import Profile, time_span
 from ..returned_arrays import is_own_method
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
 from .own_samples import on_device
 from .own_updates import refuse_group, refuse_survey, refused_updates
+from .profile import Profile, time_span
 from .subnormals import subnormals_as_zero
 from .vectorized_model import VectorizedModel
 from .vectorized_training import VectorizedTask, updates_of

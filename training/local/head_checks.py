@@ -19,8 +19,8 @@ from ..settings.registry import method_name
 
 if TYPE_CHECKING:
     from ...evaluation.samples import Samples
-    from ..build import ModelInfo
     from ..config.config import Config
+    from ..models.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from .optimisers import left_by, stepper
 from .worker_model import Objective, TrainableModel, has_batch_statistics, loss_of_batch, mean_loss
 
 if TYPE_CHECKING:
-    from ..build import ModelInfo
     from ..methods.base import ClientMethod, ClientState, LocalSchedule, State
+    from ..models.model_info import ModelInfo
 
 Batch = tuple[Tensor, Tensor]
 

@@ -19,9 +19,9 @@ from .cohort_storage import HELD, put_aside
 from .optimiser_choice import vectors_kept
 
 if TYPE_CHECKING:
-    from ..build import ModelInfo
     from ..config.config import Config
     from ..methods.base import ServerMethod
+    from ..models.model_info import ModelInfo
 
 
 def memory_of_step(server: ServerMethod, layout: Layout, count: int) -> int:

@@ -18,10 +18,10 @@ from ..local.engine import Engine
 from ..local.engine_choice import with_engine
 from ..local.local_training import LocalUpdate, refuse_single_samples
 from ..local.own_updates import refuse_unrecorded
+from ..local.profile import Profile
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..own_calls import work_of
-from ..profile import Profile
 from ..returned_arrays import is_own_method
 from ..settings.missing_code import is_given, needs_code
 from ..settings.registry import method_name

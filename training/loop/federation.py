@@ -18,7 +18,7 @@ from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.rounds.drift import drift_of
 from ...evaluation.uint8_images import Inputs
 from ...evaluation.unlike_buffers import warn_of_averaged
-from ..build import ModelInfo, model_info
+from ..build import model_info
 from ..config.config import Config
 from ..data.dataset import Dataset
 from ..local.cohort_storage import MEMORY, CohortStorage
@@ -27,10 +27,11 @@ from ..local.local_training import LocalTask
 from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
 from ..local.own_updates import refuse_sometimes, refuse_unrecorded
+from ..local.profile import time_span
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
+from ..models.model_info import ModelInfo
 from ..own_calls import ask
-from ..profile import time_span
 from ..returned_arrays import is_own_method
 from ..rng import draw_cohort
 from ..settings.registry import method_name

@@ -21,8 +21,9 @@ from ...checkpoints.models.folders import parts_of
 from ...checkpoints.models.state_dicts import hint
 from ...checkpoints.runs.info import sha256_of
 from ...evaluation.module_copy import copy_module
-from ..build import ModelInfo, initial_model
+from ..build import initial_model
 from ..config.config import Config
+from ..models.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ...analysis.named_code import NamedCodeError
-from ...analysis.runs import Rounds, RunLike, open_run, parse_rounds, rounds_text
+from ...analysis.rounds import Rounds, parse_rounds, rounds_text
+from ...analysis.runs import RunLike, open_run
 from ...analysis.settings import EvaluationConfig, EvaluationSettings
 from ...checkpoints import FedscopeError, Round, Run, RunWriter, Weights, has_no_server
 from ...checkpoints.io.keywords import speak_keywords
@@ -26,7 +27,7 @@ from ...checkpoints.runs.measured_numbers import (
     merge_numbers,
 )
 from ...results.answers import same_answers
-from ...results.base import versions
+from ...results.versions import versions
 from .measure_outcome import COLUMNS, MeasuredRun, group_by_column, name_rounds
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from ..user_code.provided_code import Given
 from .federation import Unwatched, Watcher
 
 if TYPE_CHECKING:
-    from ..profile import Profile
+    from ..local.profile import Profile
 
 
 @dataclass(frozen=True, kw_only=True)

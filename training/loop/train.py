@@ -22,7 +22,7 @@ from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.runs.run import lacking_words
 from ...evaluation.device import Compute
 from ...evaluation.standard_tasks import is_own_task
-from ...results.base import versions
+from ...results.versions import versions
 from ..build import (
     build_module,
     config_of,
@@ -48,10 +48,10 @@ from ..local.head_checks import refuse_other_head
 from ..local.local_training import refuse_single_samples
 from ..local.optimisers import refuse_useless
 from ..local.own_randomness import draws_by_itself, unseeded, warn_of_draws, watching_draws
+from ..local.profile import ROUND, Profile, time_span
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..local.trial_batch import trial_rows, try_batch
 from ..models.custom import Factory, OwnModel
-from ..profile import ROUND, Profile, time_span
 from ..tasks import resolve_task, trained_task
 from ..user_code.kept_source import entries_of, playing, say_changed, write_texts
 from ..user_code.provided_code import code_of_objects

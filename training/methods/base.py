@@ -30,9 +30,9 @@ from ..settings.settings import Settings, setting
 from .replayed_average import replay_average
 
 if TYPE_CHECKING:
-    from ..build import ModelInfo
     from ..config.config import Config
     from ..local.local_training import LocalTask, LocalUpdate
+    from ..models.model_info import ModelInfo
 
 #: arrays by name; those of shape [P] are vectors in parameter space and are recorded parameter by parameter
 State = Mapping[str, np.ndarray]

@@ -8,8 +8,8 @@ from pathlib import Path
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.warn_user import warn_user
+from ..data.same_data import name_of_data, other_data
 from ..jobs.progress import Progress
-from ..same_data import name_of_data, other_data
 from .plan import Plan
 from .printed_commands import resuming
 from .schedule import RUNS

@@ -17,7 +17,7 @@ from ...checkpoints import FedscopeError, explain_read_errors, write_durably
 from ...checkpoints.io.untrusted import RESULT, read_json
 from ...old_paths import names_of
 from ...results import plain
-from ...results.base import versions
+from ...results.versions import versions
 from ..config.config import Config, merge, methods_in, read_assignments, settings_class
 from ..config.recipes import Cell, Tables, cells_of, recipe, tables_of
 from ..config.sources import Setup, stored_tables

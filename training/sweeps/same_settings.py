@@ -10,7 +10,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, expand_home, real_path
 from ...checkpoints.models.files import file_and_key
-from ..same_data import is_fixed_by_name
+from ..data.same_data import is_fixed_by_name
 
 #: what a run settles by the machine that it is trained on, whatever the plan says
 _OF_MACHINE = (("run", "device"), ("run", "engine"))

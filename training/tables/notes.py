@@ -15,7 +15,7 @@ from ..curves.diverged import describe_diverged
 from ..curves.measures import TOTALS, CurveMeasure, measure_of
 from ..curves.run_curve import window_of
 from ..curves.summary import describe_stale
-from ..same_data import same_data
+from ..data.same_data import same_data
 from .asked_model import OF_DEPLOYED, curve_of_model, has_average, stands_below
 from .code_notes import code_notes
 from .layout import says, unsaid_settings, words_of

@@ -15,7 +15,7 @@ from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home
 from ..curves.run_curve import Curve, metrics_of
 from ..curves.run_names import both_seeds, method_of, settings_of
-from ..same_data import same_data
+from ..data.same_data import same_data
 from ..sweeps.plan import FILE, PlannedRun
 from ..sweeps.printed_commands import line_in, place_of
 from ..sweeps.schedule import GIVEN, RUNS

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedscope.analysis.runs import parse_rounds
+from fedscope.analysis.rounds import parse_rounds
 from fedscope.checkpoints import (
     COLUMNS,
     FedscopeError,

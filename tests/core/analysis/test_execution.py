@@ -23,16 +23,9 @@ import fedscope
 from fedscope import Recorder
 from fedscope.analysis.analysis import fit_file_name, slug, slug_rounds
 from fedscope.analysis.execution import Execution, Report, WorkUnit
-from fedscope.analysis.runs import (
-    client_rounds,
-    identity,
-    is_range,
-    one_round,
-    open_run,
-    parse_rounds,
-    resolve_runs,
-    rounds_text,
-)
+from fedscope.analysis.rounds import client_rounds, is_range, parse_rounds, rounds_text
+from fedscope.analysis.run_identity import identity
+from fedscope.analysis.runs import one_round, open_run, resolve_runs
 from fedscope.analysis.settings import EvaluationConfig
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.decomposition.forgetting.analysis import forgetting

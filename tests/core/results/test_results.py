@@ -38,10 +38,11 @@ from fedscope.results import (
     pad_cohorts,
     plain,
 )
-from fedscope.results.base import Result, versions
+from fedscope.results.base import Result
 from fedscope.results.pictures import picture_of, quiet
 from fedscope.results.resume import ResumeStore, sweep
 from fedscope.results.tables import write_csv
+from fedscope.results.versions import versions
 
 pytestmark = pytest.mark.same_elsewhere
 

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from fedscope.checkpoints import Layout, Weights
-from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local.local_training import LocalTask, Stopped, batches, crop_and_flip, local_sgd
 from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

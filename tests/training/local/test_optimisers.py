@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.training import Config, merge, preset
-from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.import_string import ImportString
 from fedscope.training.local.local_training import LocalTask, batches, local_sgd
 from fedscope.training.local.optimiser_choice import refuse_optimiser, vectors_kept, warn_of_rate
@@ -30,6 +30,7 @@ from fedscope.training.methods.base import ClientMethod, LocalSchedule
 from fedscope.training.methods.clients.fedprox import FedProx
 from fedscope.training.methods.clients.fedswa import FedSWA
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo
 from fedscope.training.settings.code_kinds import KINDS
 from fedscope.training.settings.own_code import OwnCode
 from fedscope.training.settings.registry import find, names

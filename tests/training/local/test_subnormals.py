@@ -13,13 +13,14 @@ import torch
 
 from fedscope.checkpoints import Layout
 from fedscope.evaluation.device import Compute, run_in_workers
-from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local.engine import Engine, GroupBenches, OfGroup, OfOne
 from fedscope.training.local.local_training import LocalTask, local_sgd
 from fedscope.training.local.subnormals import subnormals_as_zero, takes_subnormals_as_zero
 from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo
 
 #: exp(-GAP) is subnormal
 GAP = 95.0

@@ -13,11 +13,12 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.evaluation.device import Compute
 from fedscope.training import Config
-from fedscope.training.build import ModelInfo, find_head, initial_model, model_info
+from fedscope.training.build import initial_model, model_info
 from fedscope.training.local.engine import Engine
 from fedscope.training.local.local_training import batches, full_gradient, local_sgd
 from fedscope.training.local.worker_model import TrainableModel, features_and_logits
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo, find_head
 
 
 def on(small: Any, module: nn.Module, **changes: Any) -> Any:

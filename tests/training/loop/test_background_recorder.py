@@ -16,9 +16,9 @@ from in_memory import contents
 
 from fedscope.checkpoints import FedscopeError, RoundRecord, Run
 from fedscope.training import Config, resume, train
+from fedscope.training.local.profile import Profile
 from fedscope.training.loop import background_recorder as module
 from fedscope.training.loop.federation import Unwatched
-from fedscope.training.profile import Profile
 from fedscope.training.settings.registry import names
 
 PATIENCE = 20.0  # seconds; only a test that fails waits so long

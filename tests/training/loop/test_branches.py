@@ -16,10 +16,10 @@ from torch import nn
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.decomposition.draws.replay import Replayer
 from fedscope.training import Config, branch, branched_config, merge, preset, resume, train
-from fedscope.training.build import ModelInfo
 from fedscope.training.methods.averages.ima import IMA
 from fedscope.training.methods.base import History
 from fedscope.training.methods.clients.fedbabu import FedBABU
+from fedscope.training.models.model_info import ModelInfo
 from fedscope.training.settings.registry import find
 
 pytestmark = pytest.mark.usefixtures("few_digits")

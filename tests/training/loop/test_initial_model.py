@@ -16,8 +16,9 @@ from torch import Tensor
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
 from fedscope.cli.main import run as command
 from fedscope.training import Config, branch, build_module, load_data, resume, train
-from fedscope.training.build import ModelInfo, find_head, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.loop.initial_model import first_model
+from fedscope.training.models.model_info import ModelInfo, find_head
 from fedscope.training.settings.registry import find
 
 pytestmark = pytest.mark.usefixtures("few_digits")

@@ -12,7 +12,7 @@ import pytest
 from fedscope.checkpoints import FedscopeError, Run
 from fedscope.cli.main import run
 from fedscope.training import Config, Profile, resume, train
-from fedscope.training.profile import PARTS, ROUND, TimeSpan
+from fedscope.training.local.profile import PARTS, ROUND, TimeSpan
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

@@ -392,6 +392,6 @@ def test_the_room_that_a_run_is_said_to_need_counts_what_methods_keep(whole: Any
 
 def facts(run: Run) -> Any:
     """What a run's methods know of its model."""
-    from fedscope.training.build import ModelInfo
+    from fedscope.training.models.model_info import ModelInfo
 
     return ModelInfo(run.layout, classes=10, clients=5, head="head")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from local_loops import followed
 
 from fedscope.checkpoints import Layout, TensorEntry, Weights
-from fedscope.training.build import ModelInfo
 from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.adabest import AdaBest
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.methods.servers.adabest import AdaBest as AdaBestServer
+from fedscope.training.models.model_info import ModelInfo
 
 
 @pytest.mark.parametrize(("momentum", "weight_decay", "clip"), [(0.0, 0.0, 0.0), (0.9, 0.05, 0.0), (0.9, 0.05, 0.3)])

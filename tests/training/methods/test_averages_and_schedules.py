@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.training import Config
-from fedscope.training.build import ModelInfo
 from fedscope.training.methods.averages.ima import IMA
 from fedscope.training.methods.averages.none import NoAverage
 from fedscope.training.methods.base import Cohort, History
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.methods.servers.fma import FMA
+from fedscope.training.models.model_info import ModelInfo
 
 LAYOUT = Layout((TensorEntry("w", (4,), "float32", "parameter"),))
 

@@ -158,10 +158,10 @@ def test_a_never_leaves_its_interval(lr: float, a: float, seed: int) -> None:
 
 
 def random_mixture(lr: float, a: float, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    from fedscope.training.build import ModelInfo
     from fedscope.training.local.local_training import LocalTask
     from fedscope.training.local.worker_model import TrainableModel
     from fedscope.training.methods.base import LocalSchedule
+    from fedscope.training.models.model_info import ModelInfo
 
     draw = np.random.default_rng(seed)
     module = torch.nn.Sequential(torch.nn.Linear(2, 2)).double()

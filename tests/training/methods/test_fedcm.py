@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Layout, TensorEntry, Weights, stack
-from fedscope.training.build import ModelInfo
 from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.fedcm import FedCM
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.7])

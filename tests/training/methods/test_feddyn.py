@@ -16,12 +16,13 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fedscope.checkpoints import FedscopeError, Layout, Weights
 from fedscope.training import Config
-from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.feddyn import FedDyn
 from fedscope.training.methods.clients.fedprox import FedProx
 from fedscope.training.methods.servers.feddyn import FedDyn as FedDynServer
+from fedscope.training.models.model_info import ModelInfo
 
 ETA, DECAY, ALPHA = 0.3, 0.02, 0.2
 

@@ -14,10 +14,10 @@ from local_loops import SUPERVISED, learning
 
 from fedscope.checkpoints import Layout
 from fedscope.checkpoints.models.weights import TensorEntry
-from fedscope.training.build import ModelInfo
 from fedscope.training.methods.base import Exchange, LocalSchedule
 from fedscope.training.methods.clients.fedfa import FedFA
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo
 
 PLAIN = {"batch": 4, "momentum": 0.0, "weight_decay": 0.0}
 ANCHORS = np.random.default_rng(5).normal(size=(3, 5))

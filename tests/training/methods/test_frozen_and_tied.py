@@ -19,12 +19,13 @@ import fedscope
 from fedscope.checkpoints import FedscopeError, RoundRecord, Weights
 from fedscope.evaluation.device import Compute
 from fedscope.training import Config, Engine
-from fedscope.training.build import ModelInfo, initial_model, model_info
+from fedscope.training.build import initial_model, model_info
 from fedscope.training.config.from_python import config_with
 from fedscope.training.local.local_training import LocalTask, LocalUpdate, batches, local_sgd
 from fedscope.training.local.optimisers import hidden_matrices
 from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.base import ClientMethod
+from fedscope.training.models.model_info import ModelInfo
 from fedscope.training.settings.registry import names
 
 OWN: dict[str, dict[str, Any]] = {

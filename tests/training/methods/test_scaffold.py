@@ -11,11 +11,12 @@ import torch
 from local_loops import carried, followed
 
 from fedscope.checkpoints import Layout, stack, weighted_mean
-from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.base import Cohort, Exchange, LocalSchedule
 from fedscope.training.methods.clients.scaffold import SCAFFOLD
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo
 
 ETA, DECAY = 0.3, 0.02
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from fedscope.checkpoints import FedscopeError, Layout, Run, Weights
 from fedscope.checkpoints.models.weights import TensorEntry
 from fedscope.training import Config, merge, preset, train
-from fedscope.training.build import ModelInfo
 from fedscope.training.loop.federation import Unwatched
 from fedscope.training.methods.averages.wima import WIMA
 from fedscope.training.methods.base import History
+from fedscope.training.models.model_info import ModelInfo
 
 LAYOUT = Layout(
     (

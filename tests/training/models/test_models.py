@@ -18,11 +18,12 @@ from fedscope.checkpoints import FedscopeError, FedscopeWarning, Layout
 from fedscope.distributed.torchvision_import import torchvision_part
 from fedscope.evaluation.model_replica import Replica
 from fedscope.training import Config, build_module, load_data, model_settings, resume, train
-from fedscope.training.build import ModelInfo, find_head, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local.local_training import LocalTask, batches
 from fedscope.training.local.worker_model import TrainableModel, features_and_logits
 from fedscope.training.methods.base import LocalSchedule
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo, find_head
 from fedscope.training.settings.registry import find, names
 
 #: as the papers print them, or as their layers give them; of images and classes

@@ -19,7 +19,7 @@ from fedscope.cli.commands.ls import row_of
 from fedscope.training import Config, table, train
 from fedscope.training.curves.result import Curves
 from fedscope.training.curves.run_names import title_of
-from fedscope.training.same_data import same_data
+from fedscope.training.data.same_data import same_data
 from fedscope.training.tables.forms import in_latex, in_typst
 
 pytestmark = [pytest.mark.same_elsewhere, pytest.mark.usefixtures("few_digits")]

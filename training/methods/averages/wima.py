@@ -16,8 +16,8 @@ from ...settings.settings import setting
 from ..base import Averaged, AverageMethod, History, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import ModelInfo
     from ...config.config import Config
+    from ...models.model_info import ModelInfo
 
 #: times the largest number of the sum: a larger one that leaves the window took digits of float32 with it
 SPOILS = 2.0**20

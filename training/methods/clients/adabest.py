@@ -15,7 +15,7 @@ from ...settings.settings import setting
 from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import ModelInfo
+    from ...models.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..base import ClientMethod, Exchange, MethodInfo, State
 from ..shared.server_steps import weighted_update
 
 if TYPE_CHECKING:
-    from ...build import ModelInfo
+    from ...models.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

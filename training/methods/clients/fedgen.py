@@ -24,8 +24,8 @@ from ...settings.settings import setting
 from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import ModelInfo
     from ...config.config import Config
+    from ...models.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

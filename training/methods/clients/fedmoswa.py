@@ -17,8 +17,8 @@ from ..shared.one_setting import two_values
 from .fedswa import FedSWA
 
 if TYPE_CHECKING:
-    from ...build import ModelInfo
     from ...config.config import Config
+    from ...models.model_info import ModelInfo
 
 _GAMMA = 0.2
 

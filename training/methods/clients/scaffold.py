@@ -13,7 +13,7 @@ from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ..base import ClientMethod, Exchange, MethodInfo, State
 
 if TYPE_CHECKING:
-    from ...build import ModelInfo
+    from ...models.model_info import ModelInfo
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from math import fsum
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import FedscopeError, expand_home, write_durably
+from ...checkpoints import FedscopeError, expand_home, write_durably
 
 #: of a round, in the order in which they happen
 PARTS = ("training", "aggregation", "evaluation", "recording")

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints import Run
-from .settings.registry import names
+from ...checkpoints import Run
+from ..settings.registry import names
 
 #: data of files of one's own: of all other sets the name says the content, wherever their files lie
 _OWN_FILES = ("npz", "folder", "text")
@@ -80,7 +80,7 @@ def same_split(one: Run, other: Run, split: str) -> bool:
         return pooled[0] == pooled[1]
     import numpy as np
 
-    from .data.membership import indices_set_aside
+    from .membership import indices_set_aside
 
     aside = []
     for run in (one, other):
