@@ -231,8 +231,7 @@ def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
         except ValueError:
             lengths = "parts of several lengths; fill all up to one, or give tensors or NumPy arrays"
             raise FedscopeError(f"{place} is {_kind(given)} of {lengths}") from None
-        if np.ma.is_masked(given):
-            hidden = int(np.ma.getmaskarray(given).sum())
+        if hidden := int(np.sum(given.mask)) if isinstance(given, np.ma.MaskedArray) else 0:
             raise FedscopeError(
                 f"{place} is a masked array that hides {hidden:,} of its {array.size:,} values, which would be taken "
                 "as they are; give x.filled(VALUE) with a value of yours, or leave these samples out"
