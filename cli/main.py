@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -210,6 +211,7 @@ def run(arguments: list[str], *, debug: bool = False) -> int:
         if isinstance(error, OSError) and error.filename == STDOUT:
             error = FedscopeError(describe_unprinted(error))
         known = isinstance(error, FedscopeError | OSError) or _is_out_of_memory(error) or _device_is_full(error)
+        known = known or _is_out_of_threads(error)
         if debug or not known:
             raise
         say(f"fedscope: {error_line(error, arguments)}", err=True)
@@ -248,6 +250,13 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
+def _is_out_of_threads(error: Exception) -> bool:
+    """Check whether no thread or process could be started: Python says the first by a RuntimeError."""
+    if isinstance(error, BlockingIOError):
+        return error.filename is None and error.errno == errno.EAGAIN
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+
+
 def _device_is_full(error: Exception) -> bool:
     """Check whether an accelerator's memory has run out; no command has loaded torch for that."""
     if "torch" not in sys.modules:
@@ -266,6 +275,17 @@ def _device_of(arguments: Sequence[str]) -> str:
     return named[-1] if named else accelerator() or "the device"
 
 
+def _path_remedy(arguments: Sequence[str]) -> str:
+    """Say what to do about a path, as far as the command has an option for another one."""
+    command = fedscope.get_command(click.Context(fedscope), arguments[0]) if arguments else None
+    names = [one.name for one in command.params] if command is not None else []
+    goes_on = any(word.partition("=")[0] == "--resume" for word in arguments)
+    instead = next((f"--{name}" for name in ("out", "folder") if name in names), "")
+    return (
+        f"check the path, or give another {instead}" if instead and not goes_on else "check the path and who may use it"
+    )
+
+
 def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
     """An error as one sentence; the system's own have a place and a reason. Where a run names code, it ends with the
     whole command line that names it, too."""
@@ -282,7 +302,12 @@ def error_line(error: Exception, arguments: Sequence[str] = ()) -> str:
             f"{_device_of(arguments)} has no memory left for this; free some of it, give a smaller model or fewer "
             "samples, or --device cpu"
         )
+    if _is_out_of_threads(error):
+        return (
+            "no more threads or processes can be started here; end some of your programs, or raise their limit "
+            "(ulimit -u, or that of the container or the job)"
+        )
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename} cannot be read or written: {error.strerror}; check the path, or give another --out"
+        return f"{error.filename} cannot be read or written: {error.strerror}; {_path_remedy(arguments)}"
     as_command = getattr(error, "as_command", None)  # of an error of asking, which is not imported for that
     return sentence(str(as_command(arguments)) if arguments and as_command is not None else str(error))

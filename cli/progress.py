@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ def bars() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
+        speed_estimate_period=math.inf,  # rich forgets what is older, and a round may take hours
     )
 
 
@@ -78,6 +80,7 @@ class TrainingWatcher:
     def __init__(self, label: str, setting: str = "") -> None:
         self.label, self.setting = visible(label), setting
         self._bars: Progress | None = None
+        self._round = 0  # whose clients are shown
 
     def __enter__(self) -> TrainingWatcher:
         if sys.stderr.isatty():
@@ -104,6 +107,9 @@ class TrainingWatcher:
     def client(self, round: int, done: int, of: int) -> None:
         """One more client of a round has trained."""
         if self._bars is not None:
+            if round != self._round:  # what lies between two rounds says nothing about the speed of clients
+                self._bars.reset(self._clients)
+                self._round = round
             self._bars.update(self._clients, completed=done, total=of, description=f"  round {round}, clients")
 
     def round(self, record: RoundRecord, of: int) -> None:

@@ -483,7 +483,7 @@ def refuse_linked_figures(folder: Path, given: Path | InFolder | None) -> None:
         refuse_linked(folder, remedy="put a folder in its place, or give --out")
 
 
-def refuse_unwritable(file: Path) -> None:
+def refuse_unwritable(file: Path, remedy: str = "give another --out") -> None:
     """Say before computing that the result could not be kept.
 
     Raises:
@@ -493,7 +493,7 @@ def refuse_unwritable(file: Path) -> None:
     while not folder.exists():
         folder = folder.parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise FedscopeError(f"{file} cannot be written, because {folder} cannot be written to; give another --out")
+        raise FedscopeError(f"{file} cannot be written, because {folder} cannot be written to; {remedy}")
 
 
 def write_page(path: Path, page: str) -> Path:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from math import isnan
 from pathlib import Path
@@ -73,7 +75,8 @@ class Run:
         # earlier versions recorded what scales kohya's adapters as weights
         self.layout = alphas_apart(layout.widened()) if self.is_foreign else layout
         self.identity: str = info.get(NAME, "")
-        self._visible, self._misnamed = _look(path / "rounds")
+        visible, self._misnamed = _look(path / "rounds")
+        self._visible = _as_agreed(path, visible)
         self._there = frozenset(self._visible)
 
     @classmethod
@@ -125,7 +128,8 @@ class Run:
         """The rounds that were recorded and are not there any more, ascending: those before a later one, and those of
         which ``metrics.csv`` has a row.
 
-        Runs of other programs may record some rounds only: of them nothing is known to be gone.
+        Runs of other programs may record some rounds only: of them nothing is known to be gone. Rounds that came since
+        the run was opened are none of its own, and not gone either.
         """
         numbered = not self.is_foreign or bool(self.identity)  # from 1 on, without a gap
         recorded = set(range(1, self.rounds[-1])) if numbered and self.rounds else set()
@@ -134,7 +138,8 @@ class Run:
             recorded |= table.own.keys() if numbered or table.summed else set()
         except (FedscopeError, OSError):  # said where its numbers are wanted
             pass
-        return tuple(sorted(recorded - self._there))
+        # a round's file is there before its row is, so one of a row that was read is there unless it is gone
+        return tuple(t for t in sorted(recorded - self._there) if not round_path(self.path, t).exists())
 
     @property
     def name(self) -> str:
@@ -413,6 +418,19 @@ def warn_of_gaps(run: Run) -> None:
         warn_user(f"{run.path} {gone}; restore the files from a copy, for what follows is without them")
 
 
+def refuse_read_only(run: Run, remedy: str) -> None:
+    """Refuse a run that somebody else may change and not we, before something is computed for it.
+
+    Args:
+        remedy: what can be done without changing it.
+
+    Raises:
+        FedscopeError: its folder cannot be written to.
+    """
+    if not os.access(run.path, os.W_OK):
+        raise FedscopeError(f"{run.path} cannot be written to; {remedy}")
+
+
 def recorded_clients(run: Run, number: int, *, start: bool = True) -> Round:
     """Open a round, if its clients, and with ``start`` the model they were sent, were recorded.
 
@@ -503,6 +521,33 @@ def visible_rounds(path: Path) -> tuple[int, ...]:
 def kept_rounds(path: Path, part: str) -> tuple[int, ...]:
     """Return the rounds of which a part is kept outside of their files."""
     return _numbers(path / KEPT_NAME / part)
+
+
+#: the last round that counts of each run that was opened, by its folder; None where all that are there count
+_LAST: ContextVar[dict[Path, int] | None] = ContextVar("_LAST", default=None)
+
+
+@contextmanager
+def same_rounds(last: Mapping[Path, int]) -> Iterator[None]:
+    """Have all questions within this context speak of the same rounds of a run that is being trained: those up to the
+    one that ``last`` says, or else up to the last one that was there when the run was opened first."""
+    token = _LAST.set({real_path(path): number for path, number in last.items()})
+    try:
+        yield
+    finally:
+        _LAST.reset(token)
+
+
+def rounds_agreed() -> dict[Path, int]:
+    """Return the last round that counts of each run that was opened within :func:`same_rounds`, by its folder."""
+    return dict(_LAST.get() or {})
+
+
+def _as_agreed(path: Path, rounds: tuple[int, ...]) -> tuple[int, ...]:
+    if (agreed := _LAST.get()) is None:
+        return rounds
+    last = agreed.setdefault(real_path(path), rounds[-1] if rounds else 0)
+    return tuple(t for t in rounds if t <= last)
 
 
 def _numbers(folder: Path) -> tuple[int, ...]:

@@ -98,18 +98,14 @@ class _Plane(click.Command):
     help="With jobs: number of blocks that a surface is cut into.",
 )
 @click.option("--block", nargs=4, type=(int, int, int, click.Path(path_type=Path)), hidden=True)
+@click.option("--up-to", nargs=2, type=(click.Path(path_type=Path), int), multiple=True, hidden=True)
 @surface_options(panels=True)
 @pack_into("colours", SurfaceColours)
 @output_options
 def command(
     models: tuple[str, ...],
-    source: EvaluationConfig,
-    output: Output,
-    jobs: Jobs,
-    blocks: int,
     block: tuple[int, int, int, Path] | None,
-    colours: SurfaceColours,
-    scale: str,
+    up_to: tuple[tuple[Path, int], ...],
     **settings: Any,
 ) -> None:
     """Losses on the plane through three models; their mean is the white cross.
@@ -123,6 +119,24 @@ def command(
     --trajectory and --random draw planes near many models, or around one. --same-axes draws several rounds or models
     along one pair of directions, so that their surfaces can be compared.
     """
+    from ...checkpoints.runs.run import same_rounds
+
+    with same_rounds(dict(up_to)):  # of a run that is being trained jobs would find other ones than this command
+        _draw(models, block=block, **settings)
+
+
+def _draw(
+    models: tuple[str, ...],
+    source: EvaluationConfig,
+    output: Output,
+    jobs: Jobs,
+    blocks: int,
+    block: tuple[int, int, int, Path] | None,
+    colours: SurfaceColours,
+    scale: str,
+    **settings: Any,
+) -> None:
+    """Answer the command, or measure a block of it."""
     from ...checkpoints import FedscopeError
     from ...landscape.planes.analysis import plane
     from ..run_analysis import answer, width_of

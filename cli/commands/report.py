@@ -80,11 +80,12 @@ def command(
     from ...reporting.report import refuse_other_file
     from ...reporting.report import report as make
     from ..progress import progress
-    from ..run_analysis import refuse_linked_figures
+    from ..run_analysis import refuse_linked_figures, refuse_unwritable
 
     path = Path(f"{base_of(out, Path(runs[0]) / 'figures' / 'report')}.html")
     refuse_linked_figures(path.parent, out)
     refuse_other_file(path, force)
+    refuse_unwritable(path)
     asked = {
         name: value for name, value in given.items() if value is not None and (name, value) != ("accept_data", False)
     }
@@ -123,10 +124,11 @@ def _answer_all(path: Path, results: Sequence[Path], limit: int | None, given: M
     from ...reporting.compute_missing import compute_missing
     from ...reporting.missing_results import MissingResult
     from ..options import Output
-    from ..run_analysis import obtain
+    from ..run_analysis import obtain, refuse_unwritable
 
     def answer(one: MissingResult) -> None:
         try:
+            refuse_unwritable(one.question.folder / one.question.name, "copy the run to a folder of your own")
             obtain(one.question, one.question.folder / one.question.name, Output(None, force=False, as_json=False))
         except NamedCodeError as error:
             say(f"fedscope: not answered: {error.as_command(shlex.split(one.words))}", err=True)

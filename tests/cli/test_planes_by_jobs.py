@@ -187,6 +187,54 @@ def test_a_block_that_always_fails_is_named_with_its_log(
     assert "runs/fma" in log.read_text()
 
 
+@pytest.mark.parametrize("asked", [("runs/ima@last", "--clients"), ("runs/ima", "--rounds", "last")])
+def test_jobs_measure_the_rounds_that_the_command_has_found(
+    asked: tuple[str, ...], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A round more is recorded before the jobs begin."""
+    from fedscope.training.jobs.blocks import Blocks
+
+    shutil.copytree("runs/fma", "kept")
+    Path("runs").unlink()
+    Path("runs").mkdir()
+    late, table = Path("kept/rounds/00002.h5"), Path("kept/metrics.csv").read_text()
+    shutil.copytree("kept", "runs/ima")
+    Path("runs/ima/rounds/00002.h5").unlink()
+    Path("runs/ima/metrics.csv").write_text("".join(table.splitlines(keepends=True)[:2]))
+    words = ("plane", *asked, "--grid", "3")
+    assert run([*words, "--out", "one"]) == 0
+    measure, measured = Blocks.measure, []
+
+    def grown(self: Blocks, *args: object) -> None:
+        shutil.copy(late, "runs/ima/rounds/00002.h5")
+        Path("runs/ima/metrics.csv").write_text(table)
+        measure(self, *args)  # type: ignore[arg-type]
+        monkeypatch.setattr(Evaluator, "evaluate", lambda *args: measured.append(args))
+
+    monkeypatch.setattr(Blocks, "measure", grown)
+    assert run([*words, "--out", "jobs", *JOBS, "--blocks", "1"]) == 0, capsys.readouterr().err
+    assert measured == [], "what jobs have measured is taken"
+    (made,), (whole,) = Path().glob("jobs*.nc"), Path().glob("one*.nc")
+    assert made.read_bytes() == whole.read_bytes()
+
+
+def test_a_name_that_schedulers_change_is_refused_before_anything_is_sent(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*WORDS, "--out", "50%adam", *JOBS]) == 2
+    assert capsys.readouterr().err == (
+        f"fedscope: {here}/50%adam.jobs has %a in its name, and schedulers put a job's number or name in the place of "
+        "that; write to a folder without it, or leave --launcher processes out\n"
+    )
+    sweep = ("sweep", "method=fma", "--set", "run.rounds=1", "--out", "a%j", "--launcher", "processes")
+    assert run([*sweep]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"fedscope: {here}/a%j has %j in its name, and schedulers put a job's number or name in the place of that; "
+        "write to a folder without it, or leave --launcher processes out"
+    )
+    assert not list(Path().glob("*%*"))
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

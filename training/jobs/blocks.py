@@ -17,10 +17,11 @@ from ...checkpoints import FedscopeError, WriterLock, write_durably
 from ...checkpoints.io.atomic import LOCK_NAME
 from ...checkpoints.io.safe_write import own_folder, refuse_linked
 from ...checkpoints.io.untrusted import read_json
+from ...checkpoints.runs.run import rounds_agreed
 from ...results.versions import versions
 from .environment import Environment
 from .job import Do
-from .launchers import Launcher
+from .launchers import Launcher, refuse_marks
 from .progress import Progress
 from .wait import wait_for_jobs
 from .worker import last_words, wait_until_free
@@ -119,7 +120,10 @@ class Blocks:
             one.release()
         text = json.dumps([asked, self.count, versions()], sort_keys=True)
         folder = _jobs(base) / hashlib.sha256(text.encode()).hexdigest()[:12]
-        return [PartBlock(folder, part, i, self.count, self.words, self.directory) for i in range(self.count)]
+        # jobs begin later, when a run that is being trained has more rounds
+        upto = [word for path, last in rounds_agreed().items() for word in ("--up-to", str(path), str(last))]
+        words = (*self.words, *upto)
+        return [PartBlock(folder, part, i, self.count, words, self.directory) for i in range(self.count)]
 
     def measure(self, question: PreparedAnalysis[Any], base: Path, parts: Sequence[int], progress: Progress) -> None:
         """Have jobs measure what is lacking of parts of a question.
@@ -130,6 +134,7 @@ class Blocks:
             KeyboardInterrupt: passed on; jobs go on.
         """
         blocks = [block for part in parts for block in self.of(question, base.absolute(), part)]
+        refuse_marks(self.by, _jobs(base))
         base.parent.mkdir(parents=True, exist_ok=True)
         own_folder(_jobs(base))
         with WriterLock(_jobs(base)):

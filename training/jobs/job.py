@@ -14,6 +14,7 @@ from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.visible_text import visible
 from .environment import Environment
 from .records import JobOutcome, JobRecord
+from .share import Share
 from .worker import Worker
 
 #: seconds between looks at a command
@@ -61,10 +62,21 @@ class SentJob:
         folder: of the records.
         token: without which the job does nothing, see :mod:`fedscope.training.jobs.records`.
         environment: of the command that sends it.
+        place: among the jobs at work, which no other one of them has.
+        share: of the machine that it keeps to; None where the scheduler sees to that.
     """
 
-    def __init__(self, spec: JobSpec, folder: Path, token: str, environment: Environment) -> None:
+    def __init__(
+        self,
+        spec: JobSpec,
+        folder: Path,
+        token: str,
+        environment: Environment,
+        place: int = 0,
+        share: Share | None = None,
+    ) -> None:
         self.spec, self.folder, self.token, self.environment = spec, folder, token, environment
+        self.place, self.share = place, share
         self._worker: Worker | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -76,6 +88,8 @@ class SentJob:
         if record is None or record.token != self.token:
             print(visible(f"fedscope: {self.spec.name} is another job's by now; nothing done"), flush=True)
             return None
+        if self.share is not None:
+            self.share.take()
         here = Environment.here()
         failure = self.environment.refusal(here)
         if failure is None:
@@ -101,7 +115,8 @@ class SentJob:
 
         if self._worker is not None:
             self._worker.stop(STOP)
-        return DelayedSubmission(SentJob(self.spec, self.folder, self.token, self.environment))
+        again = SentJob(self.spec, self.folder, self.token, self.environment, self.place, self.share)
+        return DelayedSubmission(again)
 
     def _do(self, words: Sequence[str], log: Path) -> int:
         assert self._worker is not None, "a job spec is at work"

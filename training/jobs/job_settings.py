@@ -36,8 +36,8 @@ class JobSettings:
         gpus_per_node: GPUs.
         mem_gb: memory in GB; None for the cluster's default.
         partition, account, qos: as ``sbatch`` takes them; None for the cluster's defaults.
-        array_parallelism: so many jobs at work at a time; None for 256 on SLURM, and for as many as there are cores
-            for (``cpus_per_task`` each) where jobs are processes.
+        array_parallelism: so many jobs at work at a time; None for 256 on SLURM, and for as many as there are cores and
+            GPUs for (``cpus_per_task`` and ``gpus_per_node`` each) where jobs are processes.
         max_num_timeout: how often a job that has run out of its time is queued again.
         signal_delay_s: seconds before the end of its time at which a job is told.
 

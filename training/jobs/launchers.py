@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +27,7 @@ from ...distributed.cores import cores
 from .job import SentJob
 from .job_settings import LAUNCHERS, LOCAL, JobSettings, job_settings
 from .records import JobRecord
+from .share import Share, visible_gpus
 
 if TYPE_CHECKING:
     from submitit import Executor
@@ -34,6 +37,10 @@ _ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"),
     *("PREEMPTED", "REVOKED", "LAUNCH_FAILED"),
 }
+
+
+#: what ``sbatch`` and submitit replace in the path of a file
+_MARK = re.compile(r"%([0-9]*[A-Za-z]|%)")
 
 
 class UnknownError(Exception):
@@ -126,6 +133,19 @@ def chosen_launcher(name: str, job: Mapping[str, Any] | None = None) -> Launcher
             f"--job {next(iter(job))} is about jobs, and --launcher local has none; give --launcher slurm"
         )
     return None
+
+
+def refuse_marks(by: Launcher, folder: Path) -> None:
+    """Refuse a folder of jobs whose name a scheduler would replace by numbers of jobs.
+
+    Raises:
+        FedscopeError: names the mark.
+    """
+    if mark := _MARK.search(f"{folder.absolute()}"):
+        raise FedscopeError(
+            f"{folder.absolute()} has {mark[0]} in its name, and schedulers put a job's number or name in the place of "
+            f"that; write to a folder without it, or leave --launcher {by.name} out"
+        )
 
 
 def known_launcher(name: str) -> Launcher:
@@ -224,8 +244,17 @@ class Processes:
 
     @property
     def at_once(self) -> int | None:
-        """As many as asked for, or as there are cores for."""
-        return self.settings.array_parallelism or max(1, cores() // self.settings.cpus_per_task)
+        """As many as asked for, or as there are cores and GPUs for."""
+        given = self.settings
+        if given.array_parallelism:
+            return given.array_parallelism
+        room = cores() // given.cpus_per_task
+        return max(1, min(room, len(self.gpus) // given.gpus_per_node) if self.gpus else room)
+
+    @cached_property
+    def gpus(self) -> tuple[str, ...]:
+        """The GPUs that jobs get in turn; none where they ask for none."""
+        return visible_gpus() if self.settings.gpus_per_node else ()
 
     def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
         """See :class:`Launcher`."""
@@ -239,9 +268,10 @@ class Processes:
         )
         executor.update_parameters(
             timeout_min=self.settings.timeout_min,
-            gpus_per_node=self.settings.gpus_per_node,
             signal_delay_s=self.settings.signal_delay_s,
         )
+        for job in jobs:
+            job.share = Share.of(job.place, self.settings.cpus_per_task, self.settings.gpus_per_node, self.gpus)
         with _left_alone():
             ids = _send(executor, jobs)
         return [f"{pid}:{start_ticks(int(pid)) or 0}" for pid in ids]

@@ -62,6 +62,7 @@ class JobRecord(_OnDisk):
         batch: a name for all jobs that were sent together, index: its place among them.
         id: the launcher's; "" until it is known.
         host: where it was sent from.
+        place: among the jobs at work.
     """
 
     END = ".job.json"
@@ -71,11 +72,12 @@ class JobRecord(_OnDisk):
     index: int
     id: str = ""
     host: str = ""
+    place: int = 0
 
     @classmethod
-    def new(cls, launcher: str, batch: str, index: int) -> Self:
+    def new(cls, launcher: str, batch: str, index: int, place: int = 0) -> Self:
         """One with a token of its own, sent from this machine."""
-        return cls(secrets.token_hex(8), launcher, batch, index, host=socket.gethostname())
+        return cls(secrets.token_hex(8), launcher, batch, index, host=socket.gethostname(), place=place)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count as count_from
 from pathlib import Path
 
 from ...checkpoints import FedscopeError
@@ -87,7 +88,8 @@ def wait_for_jobs(
             ]
             room = len(ready) if by.at_once is None else max(0, by.at_once - len(sent))
             if ready[:room]:
-                for name, record in _send(ready[:room], by, folder, environment).items():
+                taken = {job.record.place for job in sent.values()}
+                for name, record in _send(ready[:room], by, folder, environment, taken).items():
                     sent[name] = _Sent(record)
             progress.advance(*(count() if count else (len(ended), len(specs))))
             if len(ended) < len(specs):
@@ -221,14 +223,24 @@ def _looked_at(spec: JobSpec) -> tuple[bool, str | None]:
         return False, str(error)
 
 
-def _send(specs: Sequence[JobSpec], by: Launcher, folder: Path, environment: Environment) -> dict[str, JobRecord]:
-    """Send a job for each, and write down which before and after."""
+def _send(
+    specs: Sequence[JobSpec], by: Launcher, folder: Path, environment: Environment, taken: Container[int]
+) -> dict[str, JobRecord]:
+    """Send a job for each, and write down which before and after.
+
+    Args:
+        taken: the places of jobs at work.
+    """
     batch = f"fedscope-{secrets.token_hex(4)}"
-    records = [JobRecord.new(by.name, batch, i) for i in range(len(specs))]
+    free = (place for place in count_from() if place not in taken)
+    records = [JobRecord.new(by.name, batch, i, next(free)) for i in range(len(specs))]
     for spec, record in zip(specs, records, strict=True):
         record.write(folder, spec.name)
         JobOutcome.path(folder, spec.name).unlink(missing_ok=True)
-    jobs = [SentJob(spec, folder, record.token, environment) for spec, record in zip(specs, records, strict=True)]
+    jobs = [
+        SentJob(spec, folder, record.token, environment, record.place)
+        for spec, record in zip(specs, records, strict=True)
+    ]
     ids = by.send(jobs, batch, folder / batch)
     known = {}
     for spec, record, id in zip(specs, records, ids, strict=True):

@@ -19,7 +19,7 @@ from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.io.warn_user import warn_user
 from ...checkpoints.models.adapters import settings_of_run
-from ...checkpoints.runs.run import lacking_words
+from ...checkpoints.runs.run import lacking_words, refuse_read_only
 from ...evaluation.device import Compute
 from ...evaluation.standard_tasks import is_own_task
 from ...results.versions import versions
@@ -333,6 +333,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     if over:
         raise FedscopeError(_why_over(run, config))
     refuse_until(options.until, run.rounds[-1] if run.rounds else 0)
+    refuse_read_only(run, _where_to_go_on(run))
     split = partition_of(run)
     data = data_of(run, trained_task(config, options.task, str(run.path)), options.data)
     module = module_of(run)
@@ -379,6 +380,15 @@ def _why_over(run: Run, config: Config) -> str:
     words = ("--rounds", str(last + 2), *code_words(run.info, run.config), "--out", f"{path}-longer")
     longer = command_line("train", "--from", f"{path}@{last}", *words)
     return f"{path} is complete: all of its {config.run.rounds} rounds are recorded; to train longer, branch: {longer}"
+
+
+def _where_to_go_on(run: Run) -> str:
+    """Say how a run's training goes on in another folder."""
+    if not run.rounds:
+        return "copy the run to a folder of your own, and resume the copy"
+    words = (*code_words(run.info, run.config), "--out", f"{run.name}-longer")
+    branch = command_line("train", "--from", f"{run.path}@{run.rounds[-1]}", *words)
+    return f"to go on in a folder of your own, branch: {branch}"
 
 
 def refuse_until(until: int | None, done: int) -> None:

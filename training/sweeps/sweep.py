@@ -12,13 +12,13 @@ from ...checkpoints import FedscopeError, Run, WriterLock
 from ...checkpoints.io.atomic import LOCK_NAMES, NO_OTHER_OUT, OTHER_OUT, sweep_temporaries
 from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
-from ...checkpoints.io.untrusted import expand_home, lost_link
+from ...checkpoints.io.untrusted import expand_home, lost_link, real_path
 from ..config.config import Config, merge
 from ..config.from_python import SINGLE, nested_tables, tables_of_keywords
 from ..config.recipes import Cell
 from ..config.sources import COMMAND_DEFAULT, PYTHON_DEFAULT, Setup, stored_tables
 from ..jobs.job_settings import LOCAL
-from ..jobs.launchers import Launcher, chosen_launcher
+from ..jobs.launchers import Launcher, chosen_launcher, refuse_marks
 from ..jobs.progress import Progress
 from .axes import METHOD, cells_given, checked_seeds
 from .by_jobs import refuse_jobs, train_by_jobs
@@ -180,10 +180,13 @@ def train_plan(plan: Plan, out: Path | str, watcher: Progress | None = None, by:
         by: what sends jobs; without it one run is trained after the other.
 
     Raises:
-        FedscopeError: the folder holds something else, or another sweep; another process, or jobs, train it.
+        FedscopeError: the folder holds something else, or another sweep; another process, or jobs, train it; a folder
+            that cannot hold jobs.
         KeyboardInterrupt: passed on; the same call goes on.
     """
     out = expand_home(out)
+    if by is not None:
+        refuse_marks(by, real_path(out))
     trusted = given_with(plan)
     refuse_unknown_process(plan)
     asked, plan = plan, plan_there(plan, out)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from ...analysis.execution import describe_seconds
 from ...checkpoints import FedscopeError, Run
 from ...checkpoints.io.errors import sentence
 from ...checkpoints.rounds.drift import DRIFT
+from ...checkpoints.runs.run import round_path
 from ...plotting.web_page import escape_html, web_page
 from ...training.curves.run_curve import Curve, curve_of
 from ...training.trackers.pictures import PictureFile, picture_files
@@ -172,21 +174,32 @@ def progress_of(run: Run, curve: Curve | None, now: float | None = None) -> tupl
     if planned is not None and last >= planned:
         return "good", f"Complete: {last} of {planned} rounds."
     of = f"Round {last} of {planned}" if planned is not None else f"Round {last}"
-    seconds = np.zeros(0) if curve is None else curve.column("seconds")
-    seconds = seconds[np.isfinite(seconds)][-RECENT:]
+    seconds = {} if curve is None else dict(zip(curve.round.tolist(), curve.column("seconds").tolist(), strict=True))
+    seconds = dict([(t, took) for t, took in seconds.items() if np.isfinite(took)][-RECENT:])
     try:
         ago = (time.time() if now is None else now) - (run.path / "metrics.csv").stat().st_mtime
     except OSError:
         return "", f"{of}."
     if not len(seconds) or not last:
         return "", f"{of}."
-    pace = float(seconds.mean())
+    pace = sum(seconds.values()) / len(seconds) + _between(run, seconds)
     each = f"{pace:.2g} s" if pace < 10 else describe_seconds(pace)
     since = f"; the last one came {describe_seconds(max(0.0, ago))} ago"
     if ago > LATE * pace + 60:
         return "bad", f"{of}{since}, and those before took {each} each: it may have stopped."
     left = f", about {describe_seconds(pace * (planned - last))} left" if planned is not None else ""
     return "", f"{of}{since}, {each} a round{left}."
+
+
+def _between(run: Run, seconds: Mapping[int, float]) -> float:
+    """Return the seconds of a usual round that its ``seconds`` leave out, as those of writing it: by when the rounds'
+    files were written. A pause is none, and copies, which may be of one moment, say nothing."""
+    written: dict[int, float] = {}
+    for t in {number for own in seconds for number in (own - 1, own)}:
+        with suppress(OSError):
+            written[t] = round_path(run.path, t).stat().st_mtime
+    gaps = [written[t] - written[t - 1] - took for t, took in seconds.items() if {t - 1, t} <= written.keys()]
+    return max(0.0, float(np.median(gaps))) if gaps else 0.0
 
 
 def _newest(pictures: Sequence[PictureFile]) -> str:

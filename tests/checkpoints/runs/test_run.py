@@ -31,7 +31,7 @@ from fedscope.checkpoints.io.atomic import LOCK_NAME
 from fedscope.checkpoints.io.locks import hold, sign
 from fedscope.checkpoints.io.processes import Process
 from fedscope.checkpoints.runs import folders
-from fedscope.checkpoints.runs.run import lacking_words, warn_of_gaps
+from fedscope.checkpoints.runs.run import lacking_words, rounds_agreed, same_rounds, warn_of_gaps
 
 pytestmark = pytest.mark.same_elsewhere
 
@@ -564,7 +564,30 @@ def test_a_reader_sees_a_run_as_it_stood(tmp_path):
         writer.write(record(2))
         assert before.rounds == (1,)
         assert before.metrics()["round"].tolist() == [1]
+        assert before.lacking == ()
+        assert before.all_metrics()["round"].tolist() == [1]
         assert Run.open(tmp_path / "ima").rounds == (1, 2)
+        writer.write(record(3))
+        (tmp_path / "ima/rounds/00002.h5").unlink()
+        assert Run.open(tmp_path / "ima").lacking == (2,)
+
+
+def test_all_that_open_a_run_within_same_rounds_see_the_same(tmp_path):
+    with RunWriter.create(tmp_path / "ima", INFO, CONFIG, PARTITION) as writer:
+        for t in (1, 2):
+            writer.write(record(t))
+        with same_rounds({}):
+            assert rounds_agreed() == {}
+            assert Run.open(tmp_path / "ima").rounds == (1, 2)
+            writer.write(record(3))
+            late = Run.open(tmp_path / "ima")
+            assert (late.rounds, late.lacking) == ((1, 2), ())
+            assert late.round("last").number == 2
+            assert rounds_agreed() == {tmp_path / "ima": 2}
+        assert rounds_agreed() == {}
+        with same_rounds({tmp_path / "ima": 1}):
+            assert Run.open(tmp_path / "ima").rounds == (1,)
+        assert Run.open(tmp_path / "ima").rounds == (1, 2, 3)
 
 
 @pytest.mark.parametrize("content", ["", "\n", "\n\n", "\x00", "round"])

@@ -189,6 +189,26 @@ def test_how_far_it_is(path: Path) -> None:
     assert progress_of(recorded(path.with_name("whole"), *ROWS), curve) == ("good", "Complete: 4 of 4 rounds.")
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ((10, 15, 20), "5 s a round, about 5 s left"),  # 3 s for writing each
+        ((10, 15, 3000, 3005), "5 s a round, about 5 s left"),  # paused for most of an hour
+        ((10, 10, 10), "2 s a round, about 2 s left"),  # copied
+        ((30, 20, 10), "2 s a round, about 2 s left"),
+    ],
+)
+def test_the_time_left_counts_the_writing_of_rounds(written: tuple[int, ...], said: str, tmp_path: Path) -> None:
+    run = recorded(tmp_path / "large", *[{"seconds": 2.0}] * len(written), planned=len(written) + 1)
+    for t, when in enumerate(written, 1):
+        os.utime(run.path / f"rounds/{t:05d}.h5", (when, when))
+    there = (run.path / "metrics.csv").stat().st_mtime
+    assert progress_of(run, curve_of(run), there + 3) == (
+        "",
+        f"Round {len(written)} of {len(written) + 1}; the last one came 3 s ago, {said}.",
+    )
+
+
 def test_an_averaged_model_is_the_line_and_the_global_one_goes_on_thin() -> None:
     none = np.nan
     values = {"test_error": np.array([0.8, 0.6, 0.5]), "averaged_test_error": np.array([none, 0.4, 0.2])}

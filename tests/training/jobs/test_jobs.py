@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -19,6 +20,7 @@ from fedscope.training.jobs.job_settings import JobSettings, job_settings, read_
 from fedscope.training.jobs.launchers import PollIntervals, Processes, Slurm, UnknownError, launcher
 from fedscope.training.jobs.progress import Progress
 from fedscope.training.jobs.records import JobOutcome, JobRecord
+from fedscope.training.jobs.share import Share
 from fedscope.training.jobs.wait import refuse_live_jobs, wait_for_jobs
 
 # --- what a job is given ---
@@ -452,6 +454,149 @@ def test_no_more_are_sent_than_may_be_at_work(tmp_path: Path) -> None:
     wait_for_jobs(pieces(tmp_path, "abcde"), queue, tmp_path / "jobs", Told(one))
     assert max(most) == 2
     assert [name for batch in queue.batches for name in batch] == list("abcde")
+
+
+def test_a_job_that_is_sent_later_takes_the_place_of_one_that_has_ended(tmp_path: Path) -> None:
+    """Of the three jobs at work no two keep to the same cores."""
+    queue = Queue(tmp_path, at_once=3)
+    places: dict[str, int] = {}
+
+    def one() -> None:
+        now = {job.spec.name: job.place for job in queue.waiting.values()}
+        assert sorted(set(now.values())) == sorted(now.values())
+        places.update(now)
+        queue.run(*list(queue.waiting)[1:2] or list(queue.waiting)[:1])
+
+    wait_for_jobs(pieces(tmp_path, "abcde"), queue, tmp_path / "jobs", Told(one))
+    assert places == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 2}
+    record = JobRecord.read(tmp_path / "jobs", "d")
+    assert record is not None
+    assert record.place == 1
+
+
+def test_a_place_that_a_job_of_an_earlier_command_has_is_not_given_again(tmp_path: Path) -> None:
+    queue = Queue(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_jobs(pieces(tmp_path, "ab"), queue, tmp_path / "jobs", Told(stop))
+    queue.waiting.pop("1_0")()  # the first has ended
+    seen: dict[str, int] = {}
+
+    def look() -> None:
+        seen.update({job.spec.name: job.place for job in queue.waiting.values()})
+        queue.run()
+
+    wait_for_jobs(pieces(tmp_path, "bcd"), queue, tmp_path / "jobs", Told(look))
+    assert seen == {"b": 1, "c": 0, "d": 2}
+
+
+# --- what processes keep to ---
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """A pretended machine of six cores and three GPUs; what processes on it have kept to."""
+    kept: list[set[int]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, own: kept.append(set(own)), raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return kept
+
+
+def shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, **job: int) -> list[Share | None]:
+    """The shares of so many jobs that are sent at once."""
+    jobs = [SentJob(Piece(f"{i}", tmp_path), tmp_path, "token", Environment({}, ""), i) for i in range(count)]
+    monkeypatch.setattr("fedscope.training.jobs.launchers._send", lambda executor, jobs: ["1"] * len(jobs))
+    Processes(JobSettings(**job)).send(jobs, "b", tmp_path / "jobs")
+    return [job.share for job in jobs]
+
+
+def test_processes_share_cores_and_gpus(
+    machine: list[set[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Processes(JobSettings(cpus_per_task=2)).at_once == 3
+    assert Processes(JobSettings(gpus_per_node=2)).at_once == 1
+    assert Processes(JobSettings(gpus_per_node=1)).at_once == 3
+    assert shares(tmp_path, monkeypatch, 4, cpus_per_task=2, gpus_per_node=1) == [
+        Share((0, 1), "0"),
+        Share((2, 3), "1"),
+        Share((4, 5), "2"),
+        Share((0, 1), "0"),
+    ]
+    assert shares(tmp_path, monkeypatch, 1, cpus_per_task=9, gpus_per_node=9) == [Share(tuple(range(6)), "0,1,2")]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-a,7")
+    assert shares(tmp_path, monkeypatch, 2, gpus_per_node=1) == [Share((0,), "5"), Share((1,), "GPU-a")]
+    # who asks for none sees what the command sees, and trains where it would
+    assert shares(tmp_path, monkeypatch, 1) == [Share((0,), "5, GPU-a,7")]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert shares(tmp_path, monkeypatch, 1) == [Share((0,), None)]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert Processes(JobSettings(gpus_per_node=1)).at_once == 6
+    assert shares(tmp_path, monkeypatch, 1, gpus_per_node=1) == [Share((0,), None)]
+
+
+@pytest.mark.parametrize("seen", [None, "1,2"])
+def test_a_job_keeps_to_its_share(
+    seen: str | None, machine: list[set[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """submitit's executor has set the variable for it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    record = JobRecord.new("processes", "b", 0)
+    record.write(tmp_path, "a")
+    job = SentJob(Piece("a", tmp_path), tmp_path, record.token, Environment.here(), 1, Share((2, 3), seen))
+    assert job.checkpoint().function.share == job.share, "so does what goes on with it"
+    assert job() is None
+    assert machine == [{2, 3}]
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == seen
+
+
+@pytest.mark.programs
+def test_processes_see_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Told by the jobs themselves."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-x")
+    (tmp_path / "tells.py").write_text(TELLS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    from tells import Tells  # type: ignore[import-not-found]
+
+    by = Processes(JobSettings(timeout_min=2, array_parallelism=2))
+    assert wait_for_jobs([Tells(tmp_path, name) for name in "ab"], by, tmp_path / "jobs", Progress()) == {
+        "a": None,
+        "b": None,
+    }
+    own = sorted(os.sched_getaffinity(0))
+    said = [json.loads((tmp_path / f"{name}.said").read_text()) for name in "ab"]
+    assert said == [[[own[0]], "GPU-x"], [[own[1 % len(own)]], "GPU-x"]]
+
+
+#: a job spec that writes down what it sees
+TELLS = """
+import json, os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Tells:
+    folder: Path
+    name: str
+    directory: None = None
+
+    @property
+    def log(self):
+        return self.folder / f"{self.name}.log"
+
+    def work(self, do):
+        said = [sorted(os.sched_getaffinity(0)), os.environ.get("CUDA_VISIBLE_DEVICES")]
+        (self.folder / f"{self.name}.tmp").write_text(json.dumps(said))
+        os.replace(self.folder / f"{self.name}.tmp", self.folder / f"{self.name}.said")
+
+    def is_complete(self):
+        return (self.folder / f"{self.name}.said").exists()
+
+    def waits_for(self):
+        return None
+"""
 
 
 # --- the same bits ---
