@@ -111,7 +111,7 @@ def branch_with(
     data, module = data_of(run, learnt, options.data), module_of(run)
     config, compute = resolve_device(config, options.workers, config.data.name, options.engine)
     split = partition_of(run)
-    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
+    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch, data.samples("train").x)
     config = with_engine(config, module, data)
     work = Engine(module, compute, options.profile, config.run.engine)
     federation = Federation.assemble(config, data, split, work, info=run.info)
