@@ -51,9 +51,10 @@ class BoundTensors:
         self._places = [
             _Place(names[id(value)], held, leaf, value, value.data_ptr(), value.data)
             for layer in module.modules()
-            for held in (vars(layer)["_parameters"], vars(layer)["_buffers"])
+            for held in (vars(layer).get("_parameters", {}), vars(layer).get("_buffers", {}))
             for leaf, value in held.items()
             if value is not None and names.get(id(value)) in kept and not is_shared(value)
+            if value.layout is torch.strided
         ]
         self.left = False
 
@@ -106,22 +107,29 @@ class BoundTensors:
 
     def _alike(self, place: _Place, now: Tensor | None) -> Tensor:
         """Return what is in a tensor's place, unless no model of the layout can hold it."""
-        memory, which = place.memory, "a parameter" if isinstance(place.own, nn.Parameter) else "a buffer"
+        memory, is_parameter = place.memory, isinstance(place.own, nn.Parameter)
+        remedy = f"change it in place ({_in_place(place)})"
         if now is None:
             found = "nothing"
-        elif isinstance(place.own, nn.Parameter) and now is not place.own:
+        elif is_parameter and now is not place.own:
             found = "another parameter, which no optimiser would step,"
         elif now.shape != memory.shape:
-            found = f"a tensor of shape {list(now.shape)}"
+            found, remedy = f"a tensor of shape {list(now.shape)}", "keep its shape"
+            remedy += "" if is_parameter else ", or register it with persistent=False, so that no model holds it"
         elif not torch.can_cast(now.dtype, memory.dtype):
-            found = f"a tensor of type {str(now.dtype).removeprefix('torch.')}"
+            found, remedy = f"a tensor of type {_type(now)}", "keep its type"
+            remedy += "" if is_parameter else f", or register it as {_type(now)}"
         else:
             return now
-        kind = f"{str(memory.dtype).removeprefix('torch.')} {list(memory.shape)}"
+        which = "a parameter" if is_parameter else "a buffer"
         raise FedscopeError(
-            f"the forward of a {self._whose} puts {found} in the place of {place.name}, {which} of type {kind}; change "
-            f"it in place ({_in_place(place)})"
+            f"the forward of a {self._whose} puts {found} in the place of {place.name}, {which} of type "
+            f"{_type(memory)} {list(memory.shape)}; {remedy}"
         )
+
+
+def _type(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _in_place(place: _Place) -> str:

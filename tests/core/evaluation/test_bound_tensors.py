@@ -180,6 +180,10 @@ def another(module: Any) -> None:
     module.one.a.weight = nn.Parameter(torch.zeros(3, 6))
 
 
+def longer(module: Any) -> None:
+    module.one.a.bias.data = torch.zeros(4)
+
+
 def parted(module: Any) -> None:
     module.one.mean = module.one.mean + 1
 
@@ -189,13 +193,17 @@ def parted(module: Any) -> None:
     [
         (
             other_shape,
-            "puts a tensor of shape [2] in the place of one.mean, a buffer of type float32 [6]; change it in place "
-            "(self.mean.copy_(...))",
+            "puts a tensor of shape [2] in the place of one.mean, a buffer of type float32 [6]; keep its shape, or "
+            "register it with persistent=False, so that no model holds it",
         ),
         (
             other_kind,
-            "puts a tensor of type float32 in the place of one.seen, a buffer of type int64 []; change it in place "
-            "(self.seen.copy_(...))",
+            "puts a tensor of type float32 in the place of one.seen, a buffer of type int64 []; keep its type, or "
+            "register it as float32",
+        ),
+        (
+            longer,
+            "puts a tensor of shape [4] in the place of one.a.bias, a parameter of type float32 [3]; keep its shape",
         ),
         (
             nothing,

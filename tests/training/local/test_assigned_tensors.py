@@ -137,10 +137,10 @@ def test_such_clients_are_trained_one_by_one(small: Any) -> None:
 class Growing(nn.Module):
     """A buffer that takes in each batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, persistent: bool = True) -> None:
         super().__init__()
         self.a = nn.Linear(6, 3)
-        self.register_buffer("kept", torch.zeros(0))
+        self.register_buffer("kept", torch.zeros(0), persistent=persistent)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -152,7 +152,7 @@ class Growing(nn.Module):
 def test_what_no_run_can_hold_is_refused_before_it_is_begun(small: Any) -> None:
     said = (
         "the forward of a Growing puts a tensor of shape [6] in the place of kept, a buffer of type float32 [0]; "
-        "change it in place (self.kept.copy_(...))"
+        "keep its shape, or register it with persistent=False, so that no model holds it"
     )
     data: Any = type("Data", (), {"y_test": [], "samples": lambda _, split: samples_of(small)})()
     with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
@@ -160,6 +160,9 @@ def test_what_no_run_can_hold_is_refused_before_it_is_begun(small: Any) -> None:
     task = on(small, Growing())
     with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
         local_sgd(task, SGD(batch=4))
+    remedied = Growing(persistent=False)
+    try_batch("growing", remedied, data, Compute(), np.arange(4))
+    assert local_sgd(on(small, remedied), SGD(batch=4)).steps == 6
 
 
 def test_a_companion_is_the_model_that_it_was_given(small: Any) -> None:
