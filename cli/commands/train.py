@@ -337,7 +337,7 @@ def _branch_run(
     config = branched_config(run, number, changes)
     beside = run.path.parent if run.path.name not in ("", "..") else real_path(run.path).parent
     target = out or beside / f"{short_name(method or config.title())}-from-{run.name}-{number}"
-    for note in branch_notes(run, number, config):
+    for note in branch_notes(run, number, config, changes):
         say(f"fedscope: {note}", err=True)
     with TrainingWatcher(str(target), _setting(config)) as watcher, _resumable(target, how.data):
         return branch_with(run, number, changes, target, replace(how, watcher=watcher))

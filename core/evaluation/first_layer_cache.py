@@ -52,7 +52,7 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
     A plain linear or convolutional layer, called once. What it is given depends on no weight: all are made NaN, and it
     is given the same. Its weights, and what lies between it and the last module ``behind``, serve nothing else: they
     are made NaN, and the module returns the same. So there is none (``None``) where layers share weights, where one is
-    used twice, and where the weights are computed from others.
+    used twice, where the weights are computed from others, and where the module changes its weights as it is called.
 
     >>> first_layer(nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.ones(5, 2, 2))
     FirstLayer(layer='1', behind=())
@@ -65,10 +65,13 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
 
     leaves = {name: part for name, part in trial.named_modules() if not list(part.children())}
     hooks = [part.register_forward_hook(note(name)) for name, part in leaves.items()]
+    before = _present(trial)
     with torch.inference_mode():
         expected = trial(x)
         for hook in hooks:
             hook.remove()
+        if _present(trial) != before:
+            return None
         order = [name for name, *_ in calls]
         layer = next((name for name in order if list(leaves[name].parameters())), None)
         if layer is None or order.count(layer) > 1 or not _plain(leaves[layer]):
@@ -89,6 +92,11 @@ def first_layer(module: nn.Module, x: Tensor) -> FirstLayer | None:
             return None
         candidates = [FirstLayer(layer, tuple(behind)), FirstLayer(layer, ())]
         return next((found for found in candidates if _is_replaceable(trial, found, x, given, expected)), None)
+
+
+def _present(module: nn.Module) -> list[tuple[int, int]]:
+    """Where the module's parameters lie, and how often each has been written to."""
+    return [(value.data_ptr(), value._version) for value in module.parameters()]
 
 
 def worth(module: nn.Module, first: FirstLayer) -> bool:

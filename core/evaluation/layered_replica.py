@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints import Layout, Weights
+from .bound_tensors import BoundTensors
 from .device import CPU, Compute
 from .model_replica import CHUNK, Replica, weighted_sum
 from .module_copy import copy_module
@@ -31,6 +32,7 @@ class LayeredReplica(Replica):
 
     Attributes:
         w: nothing, in the parameters' type.
+        writes: whether the module has written to its own parameters, which are the memory of the models themselves.
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
@@ -39,11 +41,13 @@ class LayeredReplica(Replica):
         self.device = torch.device("cpu")
         self.module = copy_module(module, weights=False).eval().requires_grad_(False)
         self.w = torch.zeros(0)
+        self.writes = False
         named = dict(self.module.named_parameters(remove_duplicate=False))
         # of tied names the last one counts, as in one vector
         self._names = {id(named[name]): name for name in self.layout.slices}
         state = self.module.state_dict()
         self._buffers = {entry.name: state[entry.name] for entry in self.layout.buffers}
+        self._bound = BoundTensors(self.module, self.layout, buffers_only=True)
         own = dict(module.named_parameters(remove_duplicate=False))
         # arrays, whose use is not looked for by who asks whether the copy computes with the module's own tensors
         self._own = {name: own[name].detach().numpy() for name in self.layout.slices}
@@ -55,10 +59,11 @@ class LayeredReplica(Replica):
             if any(id(value) in self._names for value in part._parameters.values()):
                 waiting = dict(part._parameters)
                 part.register_forward_pre_hook(self._form(waiting))
-                part.register_forward_hook(_give_back(waiting), always_call=True)
+                part.register_forward_hook(self._give_back(waiting), always_call=True)
 
     def load(self, parameters: np.ndarray | Tensor, buffers: Mapping[str, np.ndarray]) -> None:
         """Take over one model, whose numbers are not copied."""
+        self._bound.put_back()
         self._terms, self._part = [(1.0, torch.as_tensor(parameters))], ((), ())
         for name, values in buffers.items():
             self._buffers[name].copy_(torch.as_tensor(np.asarray(values)))
@@ -67,6 +72,7 @@ class LayeredReplica(Replica):
         self, models: Sequence[Weights], coefficients: Sequence[float], *, buffers: Collection[str] | None = None
     ) -> None:
         """Have Σ_i c_i w_i formed, as :meth:`Replica.combine` does, bit for bit."""
+        self._bound.put_back()
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         terms = terms or [(0.0, models[0])]
         self._terms, self._part = [(c, self.resident(model)[0]) for c, model in terms], ((), ())
@@ -84,6 +90,7 @@ class LayeredReplica(Replica):
         kept: Collection[str] = (),
     ) -> None:
         """Have a part formed, as :meth:`Replica.combine_part` does, bit for bit."""
+        self._bound.put_back()
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         self._terms = [(1.0, self.resident(fixed)[0])]
         self._part = names, [(c, self.resident(model)[0]) for c, model in terms]
@@ -103,10 +110,22 @@ class LayeredReplica(Replica):
 
         return hook
 
+    def _give_back(self, waiting: Mapping[str, Any]) -> Any:
+        """Return the hook that puts a layer's parameters away."""
+
+        def hook(part: nn.Module, *_: Any) -> None:
+            if self._terms is None:
+                formed = [part._parameters[leaf] for leaf, value in waiting.items() if id(value) in self._names]
+                self.writes |= any(value is not None and value._version > 0 for value in formed)
+            part._parameters.update(waiting)
+
+        return hook
+
     def _values(self, name: str) -> Tensor:
         """Form the parameter of a name, flat."""
         if self._terms is None:
-            return torch.from_numpy(self._own[name].flatten())
+            with torch.inference_mode(False):  # whose tensors count how often they are written to
+                return torch.from_numpy(self._own[name].flatten())
         terms, where = (self._part[1] if name in self._part[0] else self._terms), self.layout.slices[name]
         if len(terms) == 1 and terms[0][0] == 1.0:
             return terms[0][1][where]
@@ -131,11 +150,12 @@ def is_large(module: nn.Module, compute: Compute) -> bool:
 
 
 def answers_in_layers(replica: Replica, x: Tensor) -> bool:
-    """Check on a few samples whether a module computes with parameters in their layers alone."""
+    """Check on a few samples whether a module computes with parameters in their layers alone, and writes to none."""
     try:
-        return not bool(replica.logits(x).isnan().any())
+        answered = not bool(replica.logits(x).isnan().any())
     except Exception:  # the evaluator says what is wrong with the module
         return False
+    return answered and not (isinstance(replica, LayeredReplica) and replica.writes)
 
 
 def replica_for(module: nn.Module, x: Tensor) -> Replica:
@@ -157,12 +177,3 @@ def without_memory(module: nn.Module) -> nn.Module:
         for parameter in module.parameters():
             parameter.data = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
     return module
-
-
-def _give_back(waiting: Mapping[str, Any]) -> Any:
-    """Return the hook that puts a layer's parameters away."""
-
-    def hook(part: nn.Module, *_: Any) -> None:
-        part._parameters.update(waiting)
-
-    return hook

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import FedscopeError, Layout, Weights
 from .accelerators import has_float64, refuse_without_memory
+from .bound_tensors import BoundTensors
 from .device import CPU, Compute
 from .first_layer_cache import Entrance, FirstLayer
 from .module_copy import copy_module, to_device
@@ -59,15 +60,27 @@ class FlatModule:
         # state_dict shares storage, and holds the buffers that a layout counts (the persistent ones)
         state = self.module.state_dict()
         self._buffers = {entry.name: state[entry.name] for entry in self.layout.buffers}
+        self._bound = BoundTensors(self.module, self.layout)
 
     def load(self, parameters: np.ndarray | Tensor, buffers: Mapping[str, np.ndarray]) -> None:
-        """Take over one model: parameters [P] and its buffers by name."""
+        """Take over one model: parameters [P] and its buffers by name; nothing stays of the one before, nor of what
+        its forward passes made of it."""
+        self._bound.put_back()
         self.w.copy_(torch.as_tensor(parameters))
         for name, values in buffers.items():
             self._buffers[name].copy_(torch.as_tensor(np.asarray(values)))
 
+    def settle(self) -> None:
+        """Bring parameters and buffers that a forward pass has put elsewhere (``self.weight.data = ...``) back.
+
+        Raises:
+            FedscopeError: what no model of the layout can hold.
+        """
+        self._bound.settle()
+
     def buffers(self) -> dict[str, np.ndarray]:
         """Return copies of the present model's buffers, by name."""
+        self.settle()
         return {name: values.detach().cpu().numpy().copy() for name, values in self._buffers.items()}
 
     @overload
@@ -151,6 +164,7 @@ class Replica(FlatModule):
         The others, and integer buffers, are the first model's. Non-finite values of a model with coefficient 0 do not
         count.
         """
+        self._bound.put_back()
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         terms = terms or [(0.0, models[0])]
         if len(terms) == 1 and terms[0][0] == 1.0:
@@ -184,6 +198,7 @@ class Replica(FlatModule):
             kept: buffers that are those of the first of ``models``; of the others those in ``names`` are combined, and
                 the rest are those of ``fixed``.
         """
+        self._bound.put_back()
         terms = [(c, model) for c, model in zip(coefficients, models, strict=True) if c != 0.0]
         single = terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else None
         vectors, chunk = [(c, self.resident(model)[0]) for c, model in terms], CHUNK

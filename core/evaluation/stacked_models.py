@@ -177,7 +177,7 @@ def stacked_models(module: nn.Module, compute: Compute, x: Tensor) -> tuple[Stac
         few = [0, STACKED - 1]
         alone = []
         for k in few:
-            replica.w.copy_(stacked.w[k])
+            replica.load(stacked.w[k], {})
             with torch.inference_mode(), replica.compute.exact.products():
                 alone.append(replica.module(x))
         one, other = (torch.stack(outputs).cpu() for outputs in ([together[k] for k in few], alone))

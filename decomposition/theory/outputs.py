@@ -238,6 +238,7 @@ class _Shrunk(Replica):
 
     def shrink(self, client: tuple[Tensor, dict[str, Tensor]], epsilon: float) -> None:
         """Become w_FMA + ε (w_k − w_FMA), float buffers alike: what :func:`_towards` does."""
+        self._bound.put_back()
         (w, buffers), (middle, of_middle) = client, self._middle
         self.w.copy_(middle + epsilon * (w - middle))
         for name, own in buffers.items():

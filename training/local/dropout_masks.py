@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -93,35 +94,82 @@ class MaskStream:
         return _Block(send(torch.rand(size, generator=self.generator, dtype=torch.float32), device))
 
 
-class AddressedDropout(nn.Module):
+class AddressedDropout(nn.modules.dropout._DropoutNd):
     """Dropout whose masks come from an addressed generator instead of torch's global stream, which threads share.
 
-    A mask has the input's shape, or one entry a channel where ``channels``; kept values are divided by 1 - p.
+    A mask has the input's shape, or one entry a channel in the dropout of channels; kept values are divided by 1 - p.
     """
 
-    def __init__(self, p: float, channels: bool, draws: MaskStream) -> None:
-        super().__init__()
-        self.p, self.channels = p, channels
-        # not a sub-module, and the same object in every layer; copies of the module keep to its own
-        self._draws = draws
+    _fedscope_channels = False
+    #: of the module that the layer is in; copies of the module keep to their own
+    _fedscope_draws: MaskStream
 
     def forward(self, x: Tensor) -> Tensor:
-        """x mask / (1 - p) in training mode, x in evaluation mode."""
+        """x mask / (1 - p) in training mode, x in evaluation mode; written to x where ``inplace``."""
         if not self.training or self.p == 0:
             return x
         if self.p == 1:
-            return x * 0
-        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self.channels else tuple(x.shape)
-        kept = self._draws.uniform(shape, x.device) >= self.p
-        return x * kept.to(x.dtype) / (1 - self.p)
+            return x.mul_(0) if self.inplace else x * 0
+        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self._fedscope_channels else tuple(x.shape)
+        kept = (self._fedscope_draws.uniform(shape, x.device) >= self.p).to(x.dtype)
+        return x.mul_(kept).div_(1 - self.p) if self.inplace else x * kept / (1 - self.p)
+
+
+class AddressedUnits(AddressedDropout, nn.Dropout):
+    """``nn.Dropout`` so."""
+
+
+class AddressedChannels1d(AddressedDropout, nn.Dropout1d):
+    """``nn.Dropout1d`` so."""
+
+    _fedscope_channels = True
+
+
+class AddressedChannels2d(AddressedDropout, nn.Dropout2d):
+    """``nn.Dropout2d`` so."""
+
+    _fedscope_channels = True
+
+
+class AddressedChannels3d(AddressedDropout, nn.Dropout3d):
+    """``nn.Dropout3d`` so."""
+
+    _fedscope_channels = True
+
+
+_ADDRESSED: tuple[type[AddressedDropout], ...] = (
+    AddressedUnits,
+    AddressedChannels1d,
+    AddressedChannels2d,
+    AddressedChannels3d,
+)
 
 
 def address_dropout(module: nn.Module, draws: MaskStream) -> None:
-    """Replace the module's dropout layers, in place; they have no parameters, so its layout stays."""
-    for name, layer in module.named_children():
-        if isinstance(layer, nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d):
-            replaced = AddressedDropout(layer.p, not isinstance(layer, nn.Dropout), draws)
-            setattr(module, name, replaced)
+    """Have the module's dropout layers draw their masks from ``draws``, in place.
+
+    A layer stays what it is, with its hooks and settings. One of a class derived from torch's keeps its own ``forward``
+    as well: what this asks of torch's by ``super()`` is addressed. What it draws otherwise it draws by itself.
+    """
+    for layer in module.modules():
+        known: Any = type(layer)
+        kind = known if isinstance(layer, AddressedDropout) else _addressed(known)
+        if kind is not None:
+            # past a __setattr__ of its class, which may refuse
+            object.__setattr__(layer, "__class__", kind)
+            object.__setattr__(layer, "_fedscope_draws", draws)
             draws.used = True
-        else:
-            address_dropout(layer, draws)
+
+
+@lru_cache(maxsize=64)
+def _addressed(kind: Any) -> Any:
+    """Return the class that a layer of a class gets; None where it is no dropout of torch's."""
+    for own in _ADDRESSED:
+        torchs = own.__bases__[1]
+        if kind is torchs:
+            return own
+        if issubclass(kind, torchs):
+            # own's forward comes after those of the derived class, and before torch's
+            named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+            return type(kind)(kind.__name__, (kind, own), named)
+    return None

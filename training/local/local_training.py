@@ -28,7 +28,15 @@ from .augmentation import crop_and_flip
 from .device_batches import batches_of_epoch
 from .loss_sum import LossSum
 from .optimisers import left_by, stepper
-from .worker_model import Objective, TrainableModel, has_batch_statistics, loss_of_batch, mean_loss
+from .worker_model import (
+    Objective,
+    TrainableModel,
+    in_training,
+    loss_of_batch,
+    mean_loss,
+    normalises_batches,
+    normalises_one,
+)
 
 if TYPE_CHECKING:
     from ..methods.base import ClientMethod, ClientState, LocalSchedule, State
@@ -230,15 +238,23 @@ class Stopped(Exception):
 
 def batches_an_epoch(task: LocalTask, method: ClientMethod) -> list[int]:
     """Return the sizes of an epoch's mini-batches; the last one may be smaller. Raises as :func:`batch_sizes`."""
-    joined = task.bench is not None and task.bench.batch_statistics
-    return batch_sizes(task.client, len(task.indices), method.batch, joined=joined)
+    bench, samples = task.bench, len(task.indices)
+    joined = bench is not None and bench.batch_statistics
+    if bench is not None and stays_single(samples, method.batch):
+        joined = not bench.takes_one(task.x)
+    return batch_sizes(task.client, samples, method.batch, joined=joined)
+
+
+def stays_single(samples: int, batch: int) -> bool:
+    """Check whether a client has batches of one sample that have no other to join."""
+    return samples == 1 or (batch == 1 and samples > 0)
 
 
 def batch_sizes(client: int, samples: int, batch: int, *, joined: bool) -> list[int]:
     """A client's samples in mini-batches.
 
     Args:
-        joined: whether a last batch of one sample joins the one before, because BatchNorm has no deviation of one.
+        joined: whether a last batch of one sample joins the one before, because BatchNorm may have no deviation of one.
 
     Raises:
         FedscopeError: batches of one sample that have no other to join.
@@ -249,7 +265,7 @@ def batch_sizes(client: int, samples: int, batch: int, *, joined: bool) -> list[
     whole, rest = divmod(samples, batch)
     sizes = [batch] * whole + [rest] * (rest > 0)
     if joined and sizes[-1:] == [1]:
-        if len(sizes) == 1 or batch == 1:
+        if stays_single(samples, batch):
             raise FedscopeError(
                 f"client {client} has batches of one sample, which BatchNorm cannot normalise; give the client "
                 "more samples (fewer clients), a larger --batch, or use a model with GroupNorm"
@@ -258,18 +274,23 @@ def batch_sizes(client: int, samples: int, batch: int, *, joined: bool) -> list[
     return sizes
 
 
-def refuse_single_samples(module: nn.Module, samples: Sequence[int], batch: int) -> None:
+def refuse_single_samples(module: nn.Module, samples: Sequence[int], batch: int, x: Inputs) -> None:
     """Refuse clients that a module could not be trained on, before the round in which the first of them is drawn.
 
     Args:
         samples: of each client.
+        x: the inputs of the training split.
 
     Raises:
         FedscopeError: as :func:`batch_sizes`.
     """
-    if has_batch_statistics(module):
-        for client, own in enumerate(samples):
-            batch_sizes(client, own, batch, joined=True)
+    single = [(client, own) for client, own in enumerate(samples) if stays_single(own, batch)]
+    if not single:
+        return
+    trained = in_training(module)
+    if normalises_batches(trained) and not normalises_one(trained, x):
+        client, own = single[0]
+        batch_sizes(client, own, batch, joined=True)
 
 
 def batches(task: LocalTask, method: ClientMethod) -> Iterator[Batch]:

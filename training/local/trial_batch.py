@@ -103,13 +103,15 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarr
             value = mean_loss(samples.task)(bench.module, x, y)
         if value.requires_grad:
             value.backward()  # type: ignore[no-untyped-call]
-            return
     except Exception as error:  # whatever the user's code or torch raises
         if is_out_of_memory(error):
             return  # said where clients are trained, who may have smaller batches
         raise FedscopeError(
             f"--model {name} cannot be trained on {len(y)} of {samples.label}: {describe_error(error)}"
         ) from error
+    if value.requires_grad:
+        bench.settle()  # refuses what forward puts in the place of the module's tensors and no model can hold
+        return
     task = f", or the task {samples.task.name} does" if is_own_task(samples.task) else ""
     raise FedscopeError(
         f"the loss of --model {name} has no gradient: its forward computes under torch.no_grad(), or detaches what it "

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...evaluation.device import CPU, Compute
 from ...evaluation.model_replica import FlatModule
-from ...evaluation.module_copy import is_shared
+from ...evaluation.module_copy import copy_module, is_shared
+from ...evaluation.seeded import forked
 from ...evaluation.standard_tasks import is_own_task
 from ...evaluation.taken_logits import logits_of
 from ...evaluation.tasks import Task
+from ...evaluation.uint8_images import Inputs
 from ..rng import torch_generator
 from .dropout_masks import MaskStream, address_dropout
 from .to_device import send
@@ -37,7 +39,7 @@ class TrainableModel(FlatModule):
         g: the gradient, [P]; ``backward`` adds to it.
         held: the places in them that no step moves, ascending: of frozen parameters, of those that no loss of the task
             has depended on so far, and of a tied one of all names but the last, which the module computes with.
-        batch_statistics: whether the module has layers that normalise over the batch, which one sample is none of.
+        batch_statistics: whether the module has layers that normalise over the batch, where one sample may be none.
     """
 
     def __init__(self, module: nn.Module, compute: Compute = CPU) -> None:
@@ -45,7 +47,8 @@ class TrainableModel(FlatModule):
         self.module.train()
         self._draws = MaskStream()
         address_dropout(self.module, self._draws)
-        self.batch_statistics = has_batch_statistics(self.module)
+        self.batch_statistics = normalises_batches(self.module)
+        self._takes_one: bool | None = None
         self.g = torch.zeros_like(self.w)
         own = dict(self.module.named_parameters(remove_duplicate=False))
         for name, where in self.layout.slices.items():
@@ -83,6 +86,17 @@ class TrainableModel(FlatModule):
             masks = torch_generator(task.seed, "dropout", round=task.round, client=task.client, draw=draw)
             self._draws.begin(masks, self.device)
 
+    def takes_one(self, x: Inputs) -> bool:
+        """Check whether the module can normalise a batch of one of these samples; found out once."""
+        if self._takes_one is None:
+            self._takes_one = not self.batch_statistics or normalises_one(self.module, x)
+        return self._takes_one
+
+    @property
+    def left_its_place(self) -> bool:
+        """Whether a forward pass has put other tensors in the place of the module's own so far."""
+        return self._bound.left
+
     def draw_masks(self, generator: torch.Generator) -> None:
         """Draw dropout masks of no client's, for a trial."""
         if self._draws.used:
@@ -98,6 +112,7 @@ class TrainableModel(FlatModule):
 
     def read(self) -> Weights:
         """Read the model as it is now."""
+        self.settle()
         buffers = {name: to_host(value) for name, value in self._buffers.items()}
         return Weights(self.layout, self.to_all_names(to_host(self.w)), buffers)
 
@@ -168,6 +183,7 @@ class TrainableModel(FlatModule):
             with self.compute.forward():
                 value, told = minimised_and_told(objective(self.module, x, y))
             value.backward()  # type: ignore[no-untyped-call]
+        self.settle()  # before the step, which moves what forward computed with
         self._look()
         return told.detach() if self.compute.is_gpu else float(told.detach())
 
@@ -279,6 +295,51 @@ def to_host(values: Tensor) -> np.ndarray:
 def has_batch_statistics(module: nn.Module) -> bool:
     """Check whether a module has layers that normalise over the batch."""
     return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
+
+
+def normalises_batches(module: nn.Module) -> bool:
+    """Check whether a module in training mode normalises over the batch: a frozen BatchNorm, which its network keeps in
+    evaluation mode, normalises with what it has kept.
+
+    >>> layer = nn.BatchNorm1d(2)
+    >>> normalises_batches(layer), normalises_batches(layer.eval())
+    (True, False)
+    """
+    layers = (layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm))
+    return any(layer.training or layer.running_mean is None for layer in layers)
+
+
+def in_training(module: nn.Module) -> nn.Module:
+    """Return a copy of a module in training mode, as clients train it.
+
+    >>> in_training(nn.Linear(2, 1).eval()).training
+    True
+    """
+    return copy_module(module).train()
+
+
+def normalises_one(module: nn.Module, x: Inputs) -> bool:
+    """Check whether a module's layers can normalise a batch of one sample: BatchNorm of images can over their pixels.
+
+    Args:
+        module: in training mode; a copy is called.
+        x: samples, of which the first is tried.
+
+    >>> normalises_one(nn.BatchNorm2d(1), torch.ones(3, 1, 2, 2)), normalises_one(nn.BatchNorm1d(2), torch.ones(3, 2))
+    (True, False)
+    """
+    own = copy_module(module)
+    one, like = x[:1], next(own.parameters(), None)
+    if like is not None:
+        one = one.to(like.device, like.dtype if one.is_floating_point() else one.dtype)
+    with forked(), torch.no_grad():
+        try:
+            own(one)
+        except ValueError as error:
+            return not str(error).startswith("Expected more than 1 value per channel")
+        except Exception:  # whatever a module of the user's own raises: told where it is trained
+            return True
+    return True
 
 
 class MeanLoss:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from .federation import Federation, Unwatched, Watcher
 from .identity import identity_of
 from .initial_model import with_whole_path
 from .options import TrainOptions
-from .run_history import config_at, copy_history, fresh_sections, history_upto, refuse_gaps
+from .run_history import SECTIONS, config_at, copy_history, fresh_sections, history_upto, refuse_gaps
 from .state import Position, RunMemory, position_after
 from .train import made_with, refuse_until, resolve_device, run_rounds
 from .verify_run import refuse_damaged
@@ -111,7 +112,7 @@ def branch_with(
     data, module = data_of(run, learnt, options.data), module_of(run)
     config, compute = resolve_device(config, options.workers, config.data.name, options.engine)
     split = partition_of(run)
-    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
+    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch, data.samples("train").x)
     config = with_engine(config, module, data)
     work = Engine(module, compute, options.profile, config.run.engine)
     federation = Federation.assemble(config, data, split, work, info=run.info)
@@ -191,8 +192,15 @@ def branched_config(run: Run, round: int, changes: Mapping[str, Mapping[str, Any
     return config
 
 
-def branch_notes(run: Run, round: int, config: Config) -> list[str]:
-    """Describe what the methods of a branch start from, where the history was made with others; a sentence each."""
+def branch_notes(
+    run: Run, round: int, config: Config, changes: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[str]:
+    """Describe what the methods of a branch start from, where the history was made with others, and which of their
+    settings go with the history's number of rounds; a sentence each.
+
+    Args:
+        changes: what was given for the branch, of which nothing is to be said.
+    """
     before = config_at(run, round)
     notes = []
     for section in fresh_sections(run, round, config):
@@ -209,7 +217,31 @@ def branch_notes(run: Run, round: int, config: Config) -> list[str]:
         notes.append(
             f"the {section} method {method_name(new)} keeps {keeps}, which {lacks}: it {how} after round {round}"
         )
-    return notes
+    return [*notes, *_rounds_kept(config_of(run), config, changes or {})]
+
+
+def _rounds_kept(before: Config, config: Config, changes: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the settings of methods that stay which are what the history's number of rounds gives by default, where the
+    branch's gives another; a run does not hold whether somebody gave them."""
+    for section in SECTIONS:
+        method, old = getattr(config, section), getattr(before, section)
+        if type(method) is not type(old) or is_own_method(method):
+            continue
+        for key in fields(method):
+            value = getattr(method, key.name)
+            if key.default is not None or value is None or key.name in changes.get(section, {}):
+                continue
+            with suppress(FedscopeError):  # the other settings do not go with the default
+                usual, now = (
+                    getattr(replace(m, **{key.name: None}).resolve(of), key.name)
+                    for m, of in ((old, before), (method, config))
+                )
+                if getattr(old, key.name) == usual == value != now:
+                    name = f"{section}.{key.name}"
+                    yield (
+                        f"{name} = {value} stays as in the history, where {before.run.rounds} rounds have it by "
+                        f"default; {config.run.rounds} rounds have {now}: give --set {name}={now} if that is meant"
+                    )
 
 
 def _begins_with_state(method: ClientMethod | ServerMethod | AverageMethod) -> bool:

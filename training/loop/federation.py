@@ -28,6 +28,7 @@ from ..local.optimiser_choice import warn_of_rate
 from ..local.optimisers import refuse_useless
 from ..local.own_updates import refuse_sometimes, refuse_unrecorded
 from ..local.profile import time_span
+from ..local.worker_model import head_layer
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
 from ..models.model_info import ModelInfo
@@ -124,7 +125,9 @@ class Federation:
         if measured and not resumed:
             warn_of_rate(config.client, engine.module)
             said = (without_effect(chosen) for chosen in (config.client, config.server, config.average))
-            for sentence in (*chain(*said), *config.server.doubts(config), *config.average.doubts(config)):
+            outputs = 0 if facts.head is None else head_layer(engine.module, facts.head).out_features
+            of_client = config.client.doubts(outputs, [len(own) for own in partition.clients])
+            for sentence in (*chain(*said), *of_client, *config.server.doubts(config), *config.average.doubts(config)):
                 warn_user(sentence)
         train = data.samples("train")
         # a cluster's workers take what they need to devices of their own

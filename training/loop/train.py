@@ -161,7 +161,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     config.model.architecture.refuse_samples(data)
     refuse_tokens(config.model.architecture, config.model.name, module, data)
     refuse_two_types(config.model.name, module)
-    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch)
+    refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch, data.samples("train").x)
     config = with_engine(config, module, data)
     facts = model_info(config, module, data.classes, learnt)
     refuse_useless(config.client, module, facts.head, config.model.name)

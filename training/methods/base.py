@@ -17,7 +17,7 @@ One round, in the order of the calls::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -164,6 +164,15 @@ class ClientMethod(Settings):
             FedscopeError: a combination that makes no sense, with the reason.
         """
         return self
+
+    def doubts(self, outputs: int, samples: Sequence[int]) -> Iterator[str]:
+        """Yield what is said where a run is trained and measured, a sentence each.
+
+        Args:
+            outputs: of the model's head; 0 where none is known.
+            samples: of each client.
+        """
+        yield from ()
 
     @property
     def local_optimiser(self) -> str:

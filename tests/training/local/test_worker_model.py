@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedscope.evaluation.device import Compute
 from fedscope.training import Config
 from fedscope.training.build import initial_model, model_info
 from fedscope.training.local.engine import Engine
-from fedscope.training.local.local_training import batches, full_gradient, local_sgd
+from fedscope.training.local.local_training import batches, full_gradient, local_sgd, refuse_single_samples
 from fedscope.training.local.worker_model import TrainableModel, features_and_logits
 from fedscope.training.methods.clients.sgd import SGD
 from fedscope.training.models.model_info import ModelInfo, find_head
@@ -62,6 +63,82 @@ def test_addressed_dropout_drops_its_share_and_keeps_the_mean(
     assert torch.equal(bench.module[0](torch.ones(shape)), torch.ones(shape))  # type: ignore[index]
 
 
+class Spatial(nn.Dropout2d):
+    """Keras' SpatialDropout1D: one mask a feature of [N, T, D]."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.permute(0, 2, 1).unsqueeze(3)).squeeze(3).permute(0, 2, 1)
+
+
+class More(nn.Dropout):
+    """Drops more than it says, by numbers of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, 0.9, self.training)
+
+
+def drawing(layer: nn.Module) -> Any:
+    """The layer as clients have it, its masks at a beginning."""
+    bench = TrainableModel(nn.Sequential(layer, nn.Linear(4, 1)))
+    bench.draw_masks(torch.Generator().manual_seed(0))
+    return bench.module[0]  # type: ignore[index]
+
+
+def test_layers_derived_from_dropout_keep_their_forward_and_are_addressed() -> None:
+    x = torch.ones(20, 7, 30)
+    outputs = []
+    for seed in (1, 2):  # the global stream must not matter
+        torch.manual_seed(seed)
+        outputs.append(drawing(Spatial(0.5))(x))
+    assert torch.equal(outputs[0], outputs[1])
+    dropped = outputs[0] == 0
+    assert torch.equal(dropped.any(1), dropped.all(1)), "whole features"
+    assert 0.4 < dropped.float().mean().item() < 0.6
+    assert (drawing(More(0.1))(torch.ones(5000)) == 0).float().mean().item() == pytest.approx(0.9, abs=0.03)
+
+
+def test_dropout_layers_keep_hooks_class_and_settings() -> None:
+    layer, calls = nn.Dropout(0.5), list[bool]()
+    layer.register_forward_hook(lambda module, given, output: calls.append(module.training))
+    own = drawing(layer)
+    own(torch.ones(4))
+    assert calls == [True]
+    assert isinstance(own, nn.Dropout)
+    assert (own.p, own.inplace) == (0.5, False)
+    assert type(layer) is nn.Dropout, "the module itself stays"
+
+
+def test_dropout_in_place_writes_to_what_it_is_given() -> None:
+    x = torch.ones(200)
+    returned = drawing(nn.Dropout(0.5, inplace=True))(x)
+    assert returned is x
+    assert torch.equal(x, drawing(nn.Dropout(0.5))(torch.ones(200)))
+    assert set(x.tolist()) == {0.0, 2.0}
+
+
+class OneLayerTwice(nn.Module):
+    """One dropout layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = self.other = nn.Dropout(0.5)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.head(self.other(x))
+
+
+def test_a_dropout_layer_with_two_names_is_addressed_under_both() -> None:
+    outputs = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        bench = TrainableModel(OneLayerTwice())
+        bench.w.fill_(1.0)
+        bench.draw_masks(torch.Generator().manual_seed(0))
+        outputs.append(bench.module(torch.arange(1.0, 5.0).repeat(9, 1)))
+    assert torch.equal(outputs[0], outputs[1])
+
+
 NORMALISED = nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
 
 
@@ -76,6 +153,43 @@ def test_a_last_batch_of_one_joins_the_one_before_only_where_the_model_needs_it(
         FedscopeError, match=r"client 2 has batches of one sample, which BatchNorm cannot normalise; give"
     ):
         SGD(batch=5).train(on(small, NORMALISED, indices=np.array([3])))
+
+
+class Frozen(nn.Sequential):
+    """A network that keeps its BatchNorm in evaluation mode."""
+
+    def train(self, mode: bool = True) -> Frozen:
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def test_frozen_batch_norm_has_the_batches_of_other_layers(small: Any) -> None:
+    frozen = Frozen(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    assert [len(y) for _, y in batches(on(small, frozen), SGD(batch=5))] == [5, 5, 1] * 2
+    assert SGD(batch=1).train(on(small, frozen)).steps == 22
+    assert SGD(batch=5).train(on(small, frozen, indices=np.array([3]))).steps == 2
+    refuse_single_samples(frozen, [1, 2], 1, small.x.float())
+
+
+def test_batch_norm_over_the_pixels_of_one_image_is_not_refused(small: Any) -> None:
+    images = nn.Sequential(nn.Unflatten(1, (1, 2, 3)), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(6, 3))
+    assert [len(y) for _, y in batches(on(small, images), SGD(batch=5))] == [5, 6] * 2, "as in runs of before"
+    assert [len(y) for _, y in batches(on(small, images), SGD(batch=1))] == [1] * 22
+    update = SGD(batch=5).train(on(small, images, indices=np.array([3])))
+    assert update.steps == 2
+    assert np.isfinite(update.weights.parameters).all()
+    refuse_single_samples(images, [7, 1], 5, small.x.float())
+
+
+def test_clients_that_batch_norm_cannot_normalise_are_refused_before_they_train(small: Any) -> None:
+    said = (
+        "client 1 has batches of one sample, which BatchNorm cannot normalise; give the client more samples (fewer "
+        "clients), a larger --batch, or use a model with GroupNorm"
+    )
+    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
+        refuse_single_samples(NORMALISED, [7, 1], 5, small.x.float())
+    refuse_single_samples(NORMALISED, [7, 6], 5, small.x.float())
 
 
 def test_the_full_gradient_is_that_of_the_mean_loss_whatever_the_blocks(small: Any) -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -206,6 +207,42 @@ def test_a_branch_to_another_method_starts_its_state_anew_and_says_so(whole: Any
         "which the history, made with sgd, does not have: it starts with an empty state after round 3"
     )
     assert "server method fedadam keeps" in notes[1]
+
+
+@pytest.mark.parametrize(
+    ("section", "method", "key", "old", "new"),
+    [
+        ("average", "ima", "start", 6, 9),
+        ("average", "swa", "start", 6, 9),
+        ("client", "fedfa", "calibrate_from", 2, 3),
+    ],
+)
+def test_what_goes_with_the_number_of_rounds_is_told_where_a_branch_keeps_it(
+    section: str, method: str, key: str, old: int, new: int, tmp_path: Path
+) -> None:
+    small = {"run": {"rounds": 8}, "average": {"cycle": 2} if method == "swa" else {}}
+    before = Config.read(merge(small, {section: {"method": method}}))
+    run = history_of(before, tmp_path)
+    longer = {"run": {"rounds": 12}}
+    name = f"{section}.{key}"
+    said = (
+        f"{name} = {old} stays as in the history, where 8 rounds have it by default; 12 rounds have {new}: give --set "
+        f"{name}={new} if that is meant"
+    )
+    kept = Config.read(merge(before.tables(), longer))
+    assert getattr(getattr(kept, section), key) == old
+    assert branch_notes(run, 4, kept, longer) == [said]
+    assert branch_notes(run, 4, before) == [], "as many rounds"
+    given: dict[str, Any] = {**longer, section: {key: new}}
+    # an average of other settings has a note of its own
+    assert said not in branch_notes(run, 4, Config.read(merge(before.tables(), given)), given)
+    again: dict[str, Any] = {**longer, section: {key: old}}
+    assert branch_notes(run, 4, Config.read(merge(before.tables(), again)), again) == []
+
+
+def history_of(config: Config, tmp_path: Path) -> Any:
+    """What is read of a run with such a configuration."""
+    return SimpleNamespace(path=tmp_path, info={}, code={}, config=config.tables(), require=lambda name: None)
 
 
 def test_a_branch_back_does_not_take_up_states_from_before_another_method(

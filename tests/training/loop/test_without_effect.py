@@ -152,3 +152,34 @@ def test_doubts_are_told_where_a_run_is_trained_and_reaggregated(tmp_path: Path)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FedscopeWarning)
         fedscope.reaggregate(run, "checkpoints", rounds="last", limit=20, settings={"shape": "uniform"})
+
+
+def of_client(outputs: int, *samples: int, **client: Any) -> list[str]:
+    return list(Config.read({"client": client}).client.doubts(outputs, samples))
+
+
+@pytest.mark.parametrize("name", ["fedprox", "fedacg"])
+def test_a_pull_at_the_model_that_was_sent_alone_is_told(name: str) -> None:
+    assert of_client(10, 40, 50, method=name, epochs=1, batch=50) == [
+        f"client.method = '{name}' does what sgd does here: no client makes a second step in a round (client.epochs = "
+        "1, and client.batch = 50 holds the 50 samples of the largest), and at the first one it is the model that was "
+        "sent, to which nothing pulls it; give --epochs 2, or --client sgd"
+    ]
+    assert of_client(10, 40, 50, method=name, epochs=2, batch=50) == [], "the remedy"
+    assert of_client(10, 40, 50, method=name, epochs=1, batch=49) == []
+    assert of_client(10, 40, 50, method="sgd", epochs=1, batch=50) == []
+
+
+def test_distillation_of_no_class_is_told() -> None:
+    assert of_client(2, 40, method="fedntd") == [
+        "client.method = 'fedntd' does what sgd does here: of two classes a single one is left without that of the "
+        "sample, and nothing is to be kept of it; give --client sgd"
+    ]
+    assert of_client(3, 40, method="fedntd") == of_client(0, 40, method="fedntd") == []
+
+
+def test_a_client_method_that_does_nothing_is_told_where_it_is_trained(tmp_path: Path) -> None:
+    small = {"data": {"clients": 4, "share": 0.2}, "model": {"hidden": [4]}, "client": {"epochs": 1, "batch": 400}}
+    small["run"] = {"rounds": 1, "participation": 0.5, "evaluate_clients": 0}
+    with pytest.warns(FedscopeWarning, match=r"^client\.method = 'fedprox' does what sgd does here: .*; give epochs=2"):
+        train({**small, "client": {**small["client"], "method": "fedprox"}}, tmp_path / "run")

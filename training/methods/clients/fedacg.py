@@ -3,13 +3,14 @@ Gradient", CVPR 2024."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
+from ..shared.pulls import pull_without_effect
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class FedACG(ClientMethod):
     limits: ClassVar[Mapping[str, Mapping[str, Any]]] = {"sgd": {"beta": 1e-12}}
 
     beta: float = setting(0.01, "β: strength of the pull towards the model that was sent", above=0, off="--client sgd")
+
+    def doubts(self, outputs: int, samples: Sequence[int]) -> Iterator[str]:
+        """Yield that nothing is pulled, where it is so."""
+        yield from pull_without_effect(self, samples)
 
     def train(self, task: LocalTask) -> LocalUpdate:
         start = task.place.tensor(task.start.parameters)

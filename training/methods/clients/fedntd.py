@@ -3,6 +3,7 @@ the Global Knowledge by Not-True Distillation in Federated Learning", NeurIPS 20
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from ....evaluation.taken_logits import logits_of
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
+from ...returned_arrays import is_own
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
 
@@ -40,6 +42,14 @@ class FedNTD(ClientMethod):
 
     beta: float = setting(1.0, "β: weight of the distillation", above=0, off="--client sgd")
     temperature: float = setting(1.0, "τ: divides the logits", above=0)
+
+    def doubts(self, outputs: int, samples: Sequence[int]) -> Iterator[str]:
+        """Yield that nothing is distilled with two classes."""
+        if outputs == 2 and not is_own(self):
+            yield (
+                "client.method = 'fedntd' does what sgd does here: of two classes a single one is left without that of "
+                "the sample, and nothing is to be kept of it; give --client sgd"
+            )
 
     def train(self, task: LocalTask) -> LocalUpdate:
         """E epochs over the client's samples, with the model that was sent as the teacher."""

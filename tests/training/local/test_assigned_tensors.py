@@ -1,0 +1,176 @@
+"""Clients whose network puts other tensors in the place of its own in ``forward``: as a loop written by hand."""
+
+from __future__ import annotations
+
+import re
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedscope import Samples
+from fedscope.checkpoints import FedscopeError, Layout
+from fedscope.evaluation.device import Compute
+from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.local.engine import Engine
+from fedscope.training.local.local_training import batches, local_sgd
+from fedscope.training.local.trial_batch import try_batch
+from fedscope.training.local.vectorized_model import why_not_vectorised
+from fedscope.training.local.worker_model import TrainableModel
+from fedscope.training.methods.clients.sgd import SGD
+
+
+class MaxNorm(nn.Linear):
+    """As EEGNet's; counts its calls and keeps a mean of its inputs, all of them assigned."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.register_buffer("mean", torch.zeros(inputs))
+        self.register_buffer("seen", torch.tensor(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data = torch.renorm(self.weight.data, p=2, dim=0, maxnorm=0.3)
+        if self.training:
+            self.mean, self.seen = 0.9 * self.mean + 0.1 * x.mean(0), self.seen + 1
+        return super().forward(x - self.mean)
+
+
+class MaxNormInPlace(MaxNorm):
+    """The same, in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.copy_(torch.renorm(self.weight, p=2, dim=0, maxnorm=0.3))
+        if self.training:
+            self.mean.copy_(0.9 * self.mean + 0.1 * x.mean(0))
+            self.seen.add_(1)
+        return nn.Linear.forward(self, x - self.mean)
+
+
+def net(kind: type[nn.Linear] = MaxNorm) -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(kind(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def on(small: Any, module: nn.Module, **changes: Any) -> Any:
+    facts = ModelInfo(Layout.of(module), classes=3)
+    task = small.task(start=initial_model(module), bench=TrainableModel(module), facts=facts, x=small.x.float())
+    return replace(task, **changes)
+
+
+@pytest.mark.parametrize("kind", [MaxNorm, MaxNormInPlace])
+def test_a_client_is_that_of_a_plain_loop(small: Any, kind: type[nn.Linear]) -> None:
+    task, method = on(small, net(kind)), SGD(batch=4, momentum=0.9, weight_decay=0.01)
+    update = local_sgd(task, method)
+    plain = net(kind).train()
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    for x, y in batches(task, method):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    found = update.weights.arrays()
+    for name, values in plain.state_dict().items():
+        np.testing.assert_allclose(found[name], values.numpy(), rtol=1e-5, atol=1e-7, err_msg=name)
+    assert update.weights.buffers["0.seen"] == update.steps == 6
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_goes_on_from_client_to_client(small: Any, workers: int) -> None:
+    module = net()
+    tasks = [on(small, module, client=k, bench=None) for k in (1, 2, 3, 1)]
+    trained = Engine(module, Compute(workers=workers)).train(SGD(batch=4), tasks, np.full(4, 0.25))
+    assert trained.clients.buffers["0.seen"].tolist() == [6] * 4
+    for values in (trained.clients.parameters, *trained.clients.buffers.values()):
+        assert values[0].tobytes() == values[3].tobytes()
+    alone = SGD(batch=4).train(on(small, module, client=2)).weights
+    assert trained.clients.parameters[1].tobytes() == alone.parameters.tobytes()
+
+
+def test_a_gradient_elsewhere_leaves_the_model_as_it_was(small: Any) -> None:
+    task = on(small, net())
+    bench, x, y = task.place, task.x[:4], task.y[:4]
+    bench.begin(task)
+    bench.loss(task.objective, x, y)
+    before, other = bench.read(), torch.ones_like(bench.w)
+    bench.gradient_at(task.objective, other, x, y, 0.0)
+    after = bench.read()
+    assert after.parameters.tobytes() == before.parameters.tobytes()
+    assert {name: values.tolist() for name, values in after.buffers.items()} == {
+        name: values.tolist() for name, values in before.buffers.items()
+    }
+    assert after.buffers["0.seen"] == 1
+
+
+class Bound(nn.Linear):
+    """Without buffers."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight.data = self.weight.data.clamp(-0.1, 0.1)
+        return super().forward(x)
+
+
+class BoundInPlace(nn.Linear):
+    """The same, in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.weight.copy_(self.weight.clamp(-0.1, 0.1))
+        return super().forward(x)
+
+
+def samples_of(small: Any) -> Samples:
+    return Samples(small.x.float(), small.y, 3, "toy", "train", np.arange(40))
+
+
+def test_such_clients_are_trained_one_by_one(small: Any) -> None:
+    assert why_not_vectorised(net(Bound), samples_of(small)) == (
+        "its forward puts other values in the place of its parameters (parameter.data = ...)"
+    )
+    assert why_not_vectorised(net(BoundInPlace), samples_of(small)) == ""
+
+
+class Growing(nn.Module):
+    """A buffer that takes in each batch."""
+
+    def __init__(self, *, persistent: bool = True) -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 3)
+        self.register_buffer("kept", torch.zeros(0), persistent=persistent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.kept = torch.cat([self.kept, x.mean(0)])
+        found: Tensor = self.a(x)
+        return found
+
+
+def test_what_no_run_can_hold_is_refused_before_it_is_begun(small: Any) -> None:
+    said = (
+        "the forward of a Growing puts a tensor of shape [6] in the place of kept, a buffer of type float32 [0]; "
+        "keep its shape, or register it with persistent=False, so that no model holds it"
+    )
+    data: Any = type("Data", (), {"y_test": [], "samples": lambda _, split: samples_of(small)})()
+    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
+        try_batch("growing", Growing(), data, Compute(), np.arange(4))
+    task = on(small, Growing())
+    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
+        local_sgd(task, SGD(batch=4))
+    remedied = Growing(persistent=False)
+    try_batch("growing", remedied, data, Compute(), np.arange(4))
+    assert local_sgd(on(small, remedied), SGD(batch=4)).steps == 6
+
+
+def test_a_companion_is_the_model_that_it_was_given(small: Any) -> None:
+    module = net()
+    task = on(small, module)
+    start = initial_model(module)
+    with torch.no_grad():
+        first = task.place.companion(start, "global")(task.x[:4])
+        task.place.companion(replace(start, parameters=start.parameters * 0.5), "global")(task.x[:4])
+        assert torch.equal(task.place.companion(start, "global")(task.x[:4]), first)
+        assert torch.equal(first, deepcopy(module).eval()(task.x[:4]))
