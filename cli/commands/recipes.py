@@ -73,7 +73,8 @@ def _show(one: Recipe, as_json: bool) -> None:
         say(f"  the paper takes the best of: {whole}")
         say(f"    then: {command_line('table', 'SWEEP', *best)}")
     if one.published:
-        say(f"  published, {one.measure}:")
+        spread = ", ± deviation over seeds" if any(cell.deviation is not None for cell in one.published) else ""
+        say(f"  published, {one.measure}{spread}:")
         rows: dict[str, list[str]] = {}
         for cell in one.published:
             number = f"{cell.value:g}" + (f" ± {cell.deviation:g}" if cell.deviation is not None else "")

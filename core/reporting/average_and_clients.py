@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ class AverageAndClients:
     Attributes:
         round: which; clients: how many; alone: how many of them were measured alone.
         measure: ``error``, a share, or ``loss``, where the task has no error.
-        average: of their average; mean, deviation: over the clients.
+        average: of their average; mean, deviation: over those measured alone, the latter divided by their number,
+        as ``client_error_std`` is.
         source: what measured them, and on what.
     """
 
@@ -70,6 +71,7 @@ def _compare_in_subsets(run: Run, results: Beside) -> Iterator[AverageAndClients
             if deviation is not None and all(map(isfinite, (average, mean, deviation))):
                 source = f"subsets{_name_samples(result.attrs)}"
                 counts = one.clients, single.subsets
+                deviation *= sqrt((single.subsets - 1) / single.subsets)  # over subsets it is divided by n - 1
                 yield AverageAndClients(one.round, *counts, one.measure, average, mean, deviation, source)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..checkpoints import Round, Run, Weights, has_no_server, read_columns, weighted_mean
 from ..checkpoints.io.errors import spans
 from ..checkpoints.recorder.identify_server import Rule, ServerStep
+from ..checkpoints.runs.measured_numbers import is_number
 from ..decomposition.consensus.result import Consensus
 from ..decomposition.explanation.dominant_factor import parts_of
 from ..decomposition.explanation.intervals import Reading, above, finite, magnitude, read, size
@@ -17,12 +18,12 @@ from ..decomposition.explanation.result import Explanation
 from ..decomposition.explanation.statements import Statement
 from ..decomposition.explanation.wording import NAMES, capital, spell
 from ..decomposition.factors.result import Decomposition, RunFactors
-from ..decomposition.factors.rows import FACTORS_OF
+from ..decomposition.factors.rows import FACTORS_OF, RoundFactors, is_recorded
 from ..training.curves.diverged import lost_in
 from ..training.curves.measures import measure_of
 from ..training.curves.result import Curves
 from ..training.curves.run_curve import Curve
-from ..training.loop.run_history import segments
+from ..training.loop.run_history import config_at, segments
 from ..training.loop.verify_run import Soundness
 from ..training.settings.registry import method_name
 from .average_and_clients import find_comparison
@@ -141,7 +142,7 @@ def judge_average(run: Run, results: Beside) -> list[Sentence]:
     gain, scatter = clients[at] - own[at], spread[at]
     beside = (
         f"{100 * own[at]:.1f} %; the clients have {100 * clients[at]:.1f} ± {100 * scatter:.1f} % (mean ± deviation"
-        f"{_name_fewer(run)})"
+        f"{_name_fewer(run, int(curve.round[at]))})"
     )
     server = servers[int(curve.round[at])]
     if server and find_comparison(run, results) is not None:
@@ -193,11 +194,31 @@ def _is_mean(round_: Round) -> bool:
     return bool(apart <= _ROUNDING**2 * size)
 
 
-def _name_fewer(run: Run) -> str:
-    """Say on how many of the test samples the clients were measured, where that is not all."""
-    own, whole = (run.config or {}).get("run", {}).get("evaluate_clients"), run.info.get("data", {}).get("test")
-    fewer = isinstance(own, int) and isinstance(whole, int) and own < whole
-    return f"; on {own:,} of {whole:,} test samples" if fewer else ""
+def _name_fewer(run: Run, number: int) -> str:
+    """Say on how many test samples the clients of a round were measured, where the average was not on as many."""
+    own, whole = (_count_samples(run, number, name) for name in ("client_error_mean", "test_error"))
+    if own is None or own == whole:
+        return ""
+    if whole is None:
+        return f"; the clients on {own:,} test samples"
+    if own > whole:
+        return f"; the clients on {own:,} test samples, the average on {whole:,}"
+    return f"; on {own:,} of {whole:,} test samples"
+
+
+def _count_samples(run: Run, number: int, column: str) -> int | None:
+    """On how many test samples a round's number was measured: afterwards, as ``measured.json`` has it, or while it was
+    trained; None where nobody says it."""
+    for one in run.measured.measurements:
+        if is_number(one.rows.get(number, {}).get(column)):
+            count = one.settings.get("samples")
+            return count if isinstance(count, int) else None
+    whole = run.info.get("data", {}).get("test")
+    if run.config is None or not isinstance(whole, int):
+        return None
+    if column == "test_error":
+        return whole
+    return min(config_at(run, number).run.evaluate_clients, whole) or None
 
 
 def _judge(gain: float, scatter: float) -> tuple[str, str]:
@@ -244,8 +265,10 @@ def composition(run: Run, results: Beside) -> list[Sentence]:
         counts = {word: sum(one.verdict == word for one in page.statements) for word in ("supported", "contradicted")}
         counts["undecided"] = len(page.statements) - sum(counts.values())
         held = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+        one = said[-1]
+        errors = _name_errors(one.sentence, [it for part in page.decomposition.runs for it in part.rounds])
         return [
-            Sentence(asks, f"{said[-1].title}: {said[-1].sentence} ({len(page.statements)} statements below: {held}.)")
+            Sentence(asks, f"{one.title}: {one.sentence}{errors} ({len(page.statements)} statements below: {held}.)")
         ]
     factors = [one.result for one in results.results if isinstance(one.result, Decomposition)]
     own = [part for one in factors for part in one.runs if part.run == run.name and part.rounds]
@@ -273,16 +296,30 @@ def describe_greatest_part(factors: RunFactors) -> str:
     of = f" The average of the clients has a loss of {spell(loss)}." if finite(loss) else ""
     which = "" if factors.model == "global" else f" ({factors.model})"
     if not parts:
-        return f"Not known: in round {one.round}{which} no factor of the loss has a finite value.{of}"
+        return f"Not known: in round {one.round}{which} no factor of the loss has a finite value.{of}" + _name_errors(
+            of, [one]
+        )
     first, *others = parts
     near = [other for other in others if not above(magnitude(first), magnitude(other))]
     if near and first.low is not None:
-        return (
+        said = (
             f"In round {one.round}{which} {_name_part(first)} and {_name_part(near[0])} are the greatest parts of the "
             f"loss, and not apart.{of}"
         )
-    then = f"; next is {_name_part(others[0])}" if others else ""
-    return f"{capital(_name_part(first))} is the greatest part of the loss in round {one.round}{which}{then}.{of}"
+    else:
+        then = f"; next is {_name_part(others[0])}" if others else ""
+        said = f"{capital(_name_part(first))} is the greatest part of the loss in round {one.round}{which}{then}.{of}"
+    return said + _name_errors(said, [one])
+
+
+def _name_errors(sentence: str, rounds: Sequence[RoundFactors]) -> str:
+    """Say what the ± of sentences on factors is, behind them; nothing where they have none, or say it themselves."""
+    if " ± " not in sentence or "± over" in sentence or "± is over" in sentence:
+        return ""
+    over = "samples" if is_recorded(rounds) else "draws"
+    if over == "draws" and not all(one.population for one in rounds):
+        over = "draws and samples"
+    return f" ± is half a 95 % interval over {over}."
 
 
 def _name_part(one: Reading) -> str:

@@ -82,6 +82,7 @@ def _words(cell: LossCell) -> str:
     loss = _number("loss", cell.loss, cell.loss_stderr, 1, "")
     error = _number("error", cell.error, cell.error_stderr, 100, " %")
     told = "<br>".join(part for part in (loss, error) if part)
+    told += "<br>± one standard error over samples" if " ± " in told else ""
     return f"{label_text(cell.model)} on {label_text(cell.place)}, {cell.samples:,} samples<br>{told}"
 
 
@@ -90,5 +91,5 @@ def _number(name: str, value: float | None, stderr: float | None, scale: float, 
         return ""
     if not np.isfinite(value):
         return f"{name} not finite"
-    spread = "" if stderr is None else f" ± {scale * stderr:.2g}"
+    spread = "" if stderr is None or not np.isfinite(stderr) else f" ± {scale * stderr:.2g}"
     return f"{name} {scale * value:.3g}{spread}{unit}"

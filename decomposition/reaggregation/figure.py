@@ -52,7 +52,7 @@ def draw(result: Reaggregation, width: float = 3.5, title: str | None = None) ->
         axes = sheet.axes(left, top, width - left - RIGHT, high)
         looks = looks_of([row.server or "recorded" for row in rows])
         for place, (row, look) in enumerate(zip(rows, looks, strict=True)):
-            mean, spread = row.loss_difference, 1.96 * (row.loss_difference_stderr or 0.0)
+            mean, spread = row.loss_difference, row.half_of(row.loss_difference_stderr) or 0.0
             assert mean is not None
             colour = look["color"] if row.server else GREY
             axes.plot([mean - spread, mean + spread], [place, place], color=colour, linewidth=1.2, label="_interval")
@@ -101,19 +101,25 @@ def _remark(result: Reaggregation, rows: list[ModelRow]) -> str:
 
 
 def _intervals(rows: list[ModelRow]) -> list[str]:
-    """Say what the lines are intervals over; where it is not the same for all rows, of which ones.
+    """Say what the lines are intervals over, clients by Student's t; where it is not the same for all rows, of which
+    ones.
 
     >>> from fedscope.decomposition.reaggregation.result import ModelRow
     >>> one = ModelRow("recorded", "", "", 0.2, 0.1, None, None, loss_difference_stderr=0.1)
     >>> mean = ModelRow("x", "fma", "none", 0.2, 0.1, None, None, 4, loss_difference_stderr=0.1)
     >>> [*_intervals([one]), *_intervals([one, mean])]
-    ['lines: 95 % intervals over samples', 'lines: 95 % intervals, of recorded over samples, of the other over clients']
+    ['lines: 95 % intervals over samples', "lines: 95 % intervals, of recorded over samples, of the other over clients \
+(Student's t)"]
     """
     having = [row for row in rows if row.loss_difference_stderr is not None]  # one client has none
     overs = list(dict.fromkeys(row.spread_over for row in having))
     if len(overs) < 2:
-        return [f"lines: 95 % intervals over {over}" for over in overs]
+        return [f"lines: 95 % intervals over {_told(over)}" for over in overs]
     fewer, more = sorted(overs, key=lambda over: sum(row.spread_over == over for row in having))
     named = list_few([literal(_name(row)) for row in having if row.spread_over == fewer])
     rest = "the others" if sum(row.spread_over == more for row in having) > 1 else "the other"
-    return [f"lines: 95 % intervals, of {named} over {fewer}, of {rest} over {more}"]
+    return [f"lines: 95 % intervals, of {named} over {_told(fewer)}, of {rest} over {_told(more)}"]
+
+
+def _told(over: str) -> str:
+    return "clients (Student's t)" if over == "clients" else over

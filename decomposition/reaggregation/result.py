@@ -70,6 +70,21 @@ class ModelRow:
         """What the standard errors of its differences are over: ``samples``, or ``clients`` where each has a model."""
         return "samples" if self.clients is None else "clients"
 
+    def half_of(self, stderr: float | None) -> float | None:
+        """Half a 95 % interval of a difference: 1.96 standard errors over samples, of which there are many; over C
+        clients Student's t on C − 1 degrees of freedom. None without a standard error.
+
+        >>> one = ModelRow("ties", "ties", "", 0.2, 0.1, None, None)
+        >>> mean = ModelRow("head=personal", "fma", "", 0.2, 0.1, None, None, clients=3)
+        >>> one.half_of(0.1), round(mean.half_of(0.1), 3), one.half_of(None)
+        (0.196, 0.43, None)
+        """
+        if stderr is None or self.clients is None:
+            return None if stderr is None else 1.96 * stderr
+        from scipy.special import stdtrit  # scipy.stats takes a second to import
+
+        return float(stdtrit(self.clients - 1, 0.975)) * stderr
+
 
 @dataclass(frozen=True)
 class ClientModelRow:
@@ -211,11 +226,12 @@ class Reaggregation(TableResult):
         for row in self.measured:
             if row.server == "" or row is self.plain or row.loss_difference is None:
                 continue
-            words = f"loss {_with_error(row.loss_difference, row.loss_difference_stderr, 1)}"
+            words = f"loss {_with_error(row.loss_difference, row.half_of(row.loss_difference_stderr), 1)}"
             if row.error_difference is not None:
-                words += f", error {_with_error(row.error_difference, row.error_difference_stderr, 100)} points"
+                half = row.half_of(row.error_difference_stderr)
+                words += f", error {_with_error(row.error_difference, half, 100)} points"
             known = row.loss_difference_stderr is not None or row.error_difference_stderr is not None
-            spread = f" (± 1.96 standard errors over {row.spread_over})" if known else ""
+            spread = f" (± {_what_half(row)})" if known else ""
             said.append(f"{row.model} less {self.called('fma')} on the same samples: {words}{spread}")
         if (share := self.attrs.get("sign_conflict")) is not None:
             what = "entries of B·A" if self.attrs.get("conflict_of") == "products" else "parameters"
@@ -334,13 +350,20 @@ def settings_behind(row: ModelRow) -> str | None:
     return rest if row.model.startswith(row.server) and (not rest or rest.startswith((" (", ", "))) else None
 
 
-def _with_error(mean: float, stderr: float | None, scale: float) -> str:
-    """``+0.012 ± 0.004``.
+def _what_half(row: ModelRow) -> str:
+    """Return in words what :meth:`ModelRow.half_of` is."""
+    if row.clients is None:
+        return "1.96 standard errors over samples"
+    return f"half a 95 % interval over clients, by Student's t on {row.clients - 1} degrees of freedom"
 
-    >>> _with_error(0.01234, 0.002, 1), _with_error(-0.02, None, 100)
+
+def _with_error(mean: float, half: float | None, scale: float) -> str:
+    """``+0.012 ± 0.004``, with half an interval.
+
+    >>> _with_error(0.01234, 0.0039, 1), _with_error(-0.02, None, 100)
     ('+0.0123 ± 0.0039', '-2')
     """
-    return f"{scale * mean:+.3g}" + ("" if stderr is None else f" ± {1.96 * scale * stderr:.2g}")
+    return f"{scale * mean:+.3g}" + ("" if half is None else f" ± {scale * half:.2g}")
 
 
 def model_suffixes(servers: Sequence[str]) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ def _logarithmic(axis: Axis, ticks: int) -> None:
 
 
 def _remark(result: Theory) -> str:
-    parts = []
+    parts = ["±: one standard error, of dependent rounds"] if result.slope else []
     for why, count in left_out(result.rounds).items():
         parts.append(f"{count} of {len(result.rounds)} rounds left out ({why})")
     if "data" in result.attrs:

@@ -156,10 +156,9 @@ class CheckpointWindows(TableResult):
                 doubt = "; samples say nothing of how sure that is"
             elif not (best.gained or 0) > 1.96 * best.gained_stderr:
                 doubt = "; the interval includes 0"
-            notes.append(
-                f"most gained: {gain_words(best.gained, best.gained_stderr)} by the last {best.window}, "
-                f"{best.weights}{error}{doubt}"
-            )
+            told = f"{gain_words(best.gained, best.gained_stderr)} by the last {best.window}, {best.weights}{error}"
+            spread = " (± 1.96 standard errors over samples)" if " ± " in told else ""
+            notes.append(f"most gained: {told}{spread}{doubt}")
             notes.append(
                 f"it is the best of {len(self.means) - 1} on these samples, where it looks better than it is: measure "
                 "it on others"

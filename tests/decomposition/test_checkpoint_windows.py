@@ -266,7 +266,8 @@ def test_the_sentences_say_what_gains_most() -> None:
         "  W       uniform",
         "  2  +0.05 ± 0.02",
         "  4             -",
-        "most gained: +0.05 ± 0.02 by the last 2, uniform, and +0 ± 0.78 points of error",
+        "most gained: +0.05 ± 0.02 by the last 2, uniform, and +0 ± 0.78 points of error (± 1.96 standard errors over "
+        "samples)",
         "it is the best of 2 on these samples, where it looks better than it is: measure it on others",
     ]
     unsure = CheckpointWindows((MEANS[0], replace(MEANS[1], gained_stderr=0.03)), ATTRS)

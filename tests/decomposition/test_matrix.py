@@ -343,6 +343,22 @@ def test_a_page_shows_no_errors_of_models_that_diverged() -> None:
 
 
 @pytest.mark.same_elsewhere
+def test_a_page_says_what_its_errors_are() -> None:
+    from fedscope.decomposition.matrix.page import _map
+
+    one = made(0.1, 0.2, 0.3)
+    first, *others = one.cells
+    known = replace(first, samples=10, loss=0.5, loss_stderr=0.25, error=0.2, error_stderr=0.1)
+    start = f"{first.model} on {first.place}, 10 samples<br>"
+    for cell, said in (
+        (known, "loss 0.5 ± 0.25<br>error 20 ± 10 %<br>± one standard error over samples"),
+        (replace(known, error=None, error_stderr=None), "loss 0.5 ± 0.25<br>± one standard error over samples"),
+        (replace(known, loss_stderr=np.nan, error_stderr=None), "loss 0.5<br>error 20 %"),
+    ):
+        assert _map(replace(one, cells=(cell, *others)))["text"][0][0] == f"{start}{said}"
+
+
+@pytest.mark.same_elsewhere
 def test_the_caption_counts_the_samples_that_are_shown() -> None:
     """Of fifty clients ten take part, and the last column is of test data."""
     attrs = {"data": "digits", "split": "train", "samples": 1437}

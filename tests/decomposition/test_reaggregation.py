@@ -616,18 +616,40 @@ def test_each_row_says_what_its_interval_is_over() -> None:
     one = ModelRow("ties", "ties", "none", 0.2, 0.4, 1, False, None, None, None, -0.05, 0.01)
     mean = replace(one, model="fma, head=personal", server="fma", clients=4, distance=None, identical=None)
     alone = replace(mean, clients=1, loss_difference_stderr=None)
-    for rows, caption in (
-        ((one,), "lines: 95 % intervals over samples"),
-        ((mean,), "lines: 95 % intervals, of recorded over samples, of the other over clients"),
-        ((one, mean), "lines: 95 % intervals, of FMA (FedAvg), head=personal over clients, of the others over samples"),
-        ((alone,), "lines: 95 % intervals over samples"),
+    # 1.96, and t(0.975) on three degrees of freedom
+    for rows, halves, caption in (
+        ((one,), (0.0196,), "lines: 95 % intervals over samples"),
+        (
+            (mean,),
+            (0.0318245,),
+            "lines: 95 % intervals, of recorded over samples, of the other over clients (Student's t)",
+        ),
+        (
+            (one, mean),
+            (0.0196, 0.0318245),
+            "lines: 95 % intervals, of FMA (FedAvg), head=personal over clients (Student's t), of the others over "
+            "samples",
+        ),
+        ((alone,), (0.0,), "lines: 95 % intervals over samples"),
     ):
-        words = " ".join(" ".join(text.get_text() for text in compared(*rows).figure().texts).split())
+        figure = compared(*rows).figure()
+        words = " ".join(" ".join(text.get_text() for text in figure.texts).split())
         assert f"plain FMA; {caption}; digits" in words
+        for row, half in zip(rows, halves, strict=True):
+            place = [shown.model for shown in compared(*rows).compared()].index(row.model)
+            (line,) = (
+                line
+                for line in figure.axes[0].lines
+                if line.get_label() == "_interval" and line.get_ydata()[0] == place  # type: ignore[index]
+            )
+            assert line.get_xdata() == pytest.approx([-0.05 - half, -0.05 + half], rel=1e-5)
     said = compared(one, replace(mean, loss_stderr=0.01))
     said = replace(said, attrs=said.attrs | {"layers": [["head", "personal"]]}).summary()
     assert "ties less fma on the same samples: loss -0.05 ± 0.02 (± 1.96 standard errors over samples)" in said
-    assert "personal less fma on the same samples: loss -0.05 ± 0.02 (± 1.96 standard errors over clients)" in said
+    assert (
+        "personal less fma on the same samples: loss -0.05 ± 0.032 (± half a 95 % interval over clients, by Student's "
+        "t on 3 degrees of freedom)\n" in f"{said}\n"
+    )
 
 
 def test_a_loss_without_a_unit_is_not_in_nats() -> None:

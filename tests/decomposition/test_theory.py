@@ -771,6 +771,10 @@ def test_the_words_have_slopes_correlations_and_numbers_of_clients() -> None:
     slope = result().slope
     assert slope is not None
     assert first.startswith(f"fma, Lemma 1: gap against Δ² over 8 rounds, slope {slope.value:.2f} ± {slope.stderr:.2f}")
+    notes = " ".join(" ".join(text.get_text() for text in result().figure().texts).split())
+    assert f"rounds: slope {slope.value:.2f} ± {slope.stderr:.2f} (dashed)" in notes
+    assert "±: one standard error, of dependent rounds;" in notes
+    assert "±" not in " ".join(text.get_text() for text in Theory("fma", result().rounds[:2]).figure().texts)
     steps = local_slopes(result().shrunk[8])
     assert first.endswith(f"clients of round 8 shrunk 64-fold, slope {steps[0]:.2f} at first, 1.01 at the end")
     assert first.count("shrunk") == 1

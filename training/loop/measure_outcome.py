@@ -16,6 +16,8 @@ COLUMNS = {
     "global": ("test_loss", "test_error"),
     "averaged": ("averaged_test_loss", "averaged_test_error"),
 }
+#: those of the clients' models, mean and deviation of their errors
+CLIENTS = ("client_error_mean", "client_error_std")
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +31,8 @@ class MeasuredRun:
         again: the same, where one was measured before.
         there: the same, where there was a number, which stays.
         left_out: by reason the rounds of which something could not be measured.
-        settings: on what the global models were measured, and how; empty where nothing was.
+        settings: on what the global models were measured, and how; where these were not, as ``client_settings``.
+        client_settings: the same of the clients' models; empty where none was measured.
         last: the numbers of the last of the rounds that were asked for.
     """
 
@@ -41,6 +44,7 @@ class MeasuredRun:
     left_out: Mapping[str, tuple[int, ...]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     last: Mapping[str, float] = field(default_factory=dict)
+    client_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         told = [line.strip() for line in self.summary().removeprefix(f"{self.run}: ").splitlines()]
@@ -48,12 +52,9 @@ class MeasuredRun:
 
     def summary(self) -> str:
         """Say which columns of which rounds are new, and what became of the others."""
-        on = ""
-        if self.settings:
-            on = ", measured on {samples:,} {split} samples of {data}".format(**self.settings)
         told = [
-            *([f"{name_columns(self.new, 'is', 'are')} new{on}"] if self.new else []),
-            *([f"{name_columns(self.again, 'was', 'were')} measured again{on}"] if self.again else []),
+            *(f"{name_columns(part, 'is', 'are')} new{on}" for part, on in self._on_samples(self.new)),
+            *(f"{name_columns(part, 'was', 'were')} measured again{on}" for part, on in self._on_samples(self.again)),
             *(
                 [f"{name_columns(self.replaced, 'replaces', 'replace')} what the training wrote, which its files keep"]
                 if self.replaced
@@ -73,6 +74,19 @@ class MeasuredRun:
             if said:
                 lines.append(f"  {model} in round {self.last['round']:.0f}: {', '.join(said)}")
         return "\n".join(lines)
+
+    def _on_samples(self, columns: Mapping[str, tuple[int, ...]]) -> list[tuple[Mapping[str, tuple[int, ...]], str]]:
+        """Return columns with what to say of their samples; the clients' apart where they have fewer."""
+        clients = {name: rounds for name, rounds in columns.items() if name in CLIENTS}
+        others = {name: rounds for name, rounds in columns.items() if name not in CLIENTS}
+        on, on_clients = (_words_on(about) for about in (self.settings, self.client_settings))
+        parts = [(columns, on)] if on == on_clients else [(others, on), (clients, on_clients)]
+        return [(part, words) for part, words in parts if part]
+
+
+def _words_on(settings: Mapping[str, Any]) -> str:
+    """Return on what numbers were measured; nothing where none was."""
+    return ", measured on {samples:,} {split} samples of {data}".format(**settings) if settings else ""
 
 
 def group_by_column(columns: Mapping[int, Sequence[str]]) -> dict[str, tuple[int, ...]]:

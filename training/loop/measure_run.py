@@ -28,14 +28,12 @@ from ...checkpoints.runs.measured_numbers import (
 )
 from ...results.answers import same_answers
 from ...results.versions import versions
-from .measure_outcome import COLUMNS, MeasuredRun, group_by_column, name_rounds
+from .measure_outcome import CLIENTS, COLUMNS, MeasuredRun, group_by_column, name_rounds
 
 if TYPE_CHECKING:
     from ...evaluation.evaluator import Evaluator
     from ...evaluation.samples import Samples
 
-#: those of the clients' models, mean and deviation of their errors
-CLIENTS = ("client_error_mean", "client_error_std")
 #: those that a task may not have
 ERRORS = (*(error for _, error in COLUMNS.values()), *CLIENTS)
 #: settings in which all numbers of a column should agree
@@ -137,7 +135,7 @@ def measure_run(
         if run.is_table_behind:
             with _open_writer(run) as writer:
                 writer.fill_table()
-        return plan.outcome(run, {}, {})
+        return plan.outcome(run, {}, {}, {})
     with _open_writer(run) as writer:
         return _fill(run, writer, plan, source, progress or (lambda done, of: None))
 
@@ -234,7 +232,9 @@ class _Plan:
         lacking = [t for t, names in self.asked.items() if len(asked[t]) < len(names)]
         return replace(self, asked=_drop_empty(asked), left_out=_add_rounds(self.left_out, _NO_ERROR, lacking))
 
-    def outcome(self, run: Run, settings: Mapping[str, Any], done: Columns) -> MeasuredRun:
+    def outcome(
+        self, run: Run, settings: Mapping[str, Any], client_settings: Mapping[str, Any], done: Columns
+    ) -> MeasuredRun:
         """Say what was done."""
         now = Run.open(run.path).numbers(self.rounds[-1])
         fresh = {
@@ -253,6 +253,7 @@ class _Plan:
             there=group_by_column(self.there),
             left_out=self.left_out,
             settings=settings,
+            client_settings=client_settings,
             last={**last, "round": float(self.rounds[-1])},
         )
 
@@ -369,8 +370,12 @@ def _fill(
         keeper.keep()
         if keeper.done or run.is_table_behind:
             writer.fill_table()
-    said = whole if models else part if keeper.done else {}
-    return keeper.plan.outcome(run, {name: value for name, value in said.items() if name not in ANSWERS}, keeper.done)
+    said, of_clients = (
+        {name: value for name, value in about.items() if name not in ANSWERS} for about in (whole, part)
+    )
+    if not any(set(CLIENTS) & set(names) for names in keeper.done.values()):
+        of_clients = {}
+    return keeper.plan.outcome(run, said if models else of_clients, of_clients, keeper.done)
 
 
 def _is_specific(source: EvaluationConfig) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
@@ -248,7 +248,7 @@ class Comparison(TableResult):
             if self.target is not None and measure_of(cell.measure).is_reachable:
                 said |= {"rounds": dict(cell.reached), "ratio": self.ratio(cell)}
             if found is not None:
-                said["difference"] = {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p}
+                said["difference"] = asdict(found)
             cells.append(said)
         return {"baseline": self.baseline, "last": self.last, "cells": cells, "notes": list(self.notes)}
 

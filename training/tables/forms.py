@@ -31,6 +31,8 @@ _TEX = {
     **{sign: f"{{{sign}}}" for sign in "[]*"},
 }
 LAST_ONE = "each run's last measured round"
+#: pairs below which Student's t is so great that a remark says what it means
+_FEW = 5
 _TYPST = {sign: f"\\{sign}" for sign in "\\#$*_@<>[]`~"}
 
 
@@ -68,11 +70,11 @@ def _csv(table: Comparison) -> str:
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ("row", "column", "measure", "mean", "deviation", "seeds", "rounds", "difference", "low", "high", "p")
+        ("row", "column", "measure", "mean", "deviation", "seeds", "rounds", "difference", "low", "high", "p", "pairs")
     )
     for cell in table.cells:
         found = table.difference(cell)
-        against = (found.mean, found.low, found.high, found.p) if found else (np.nan,) * 4
+        against = (found.mean, found.low, found.high, found.p, found.seeds) if found else (np.nan,) * 5
         numbers = [cell.mean, cell.deviation, len(cell.values), cell.round, *against]
         said = ["" if isinstance(value, float) and np.isnan(value) else repr(value) for value in numbers]
         writer.writerow((*(csv_cell(visible(word)) for word in (cell.row, cell.column, cell.measure)), *said))
@@ -286,8 +288,9 @@ def _window(table: Comparison) -> str:
 
 
 def _differences(table: Comparison) -> list[str]:
-    """A line a cell: its difference to the baseline, named as the cell is by its row and the head of its column."""
-    lines = []
+    """A line a cell: its difference to the baseline, named as the cell is by its row and the head of its column, with
+    the number of seeds where the cell or the baseline has more than both have."""
+    lines, pairs = list[str](), list[int]()
     for cell in table.cells:
         found = table.difference(cell)
         if found is None or found.seeds < 2 or not np.isfinite(found.mean):
@@ -298,14 +301,20 @@ def _differences(table: Comparison) -> list[str]:
         label = _label(table, cell.measure) if _has_several(table) else ""
         place = visible(", ".join(part for part in (printed_row(table, cell.row), column, label) if part))
         p = "all differences alike" if np.isnan(found.p) else f"p = {found.p:.2g}"
+        other = table.cell(table.baseline, cell.column, cell.measure)
+        most = max(len(one.values) for one in (cell, other) if one is not None)
+        over = f", over {found.seeds} seeds" if found.seeds < most else ""
+        pairs.append(found.seeds)
         lines.append(
             f"  {place}: {scale * found.mean:+{digits}} "
-            f"({scale * found.low:+{digits}} to {scale * found.high:+{digits}}), {p}"
+            f"({scale * found.low:+{digits}} to {scale * found.high:+{digits}}), {p}{over}"
         )
     if not lines:
         return []
-    most = max(len(cell.values) for cell in table.cells)
-    few = "; with so few seeds only differences far greater than their deviation show" if most < 5 else ""
+    few = ""
+    if min(pairs) < _FEW:
+        seeds = "so few" if max(pairs) < _FEW else f"fewer than {_FEW}"
+        few = f"; with {seeds} seeds only differences far greater than their deviation show"
     baseline = visible(printed_row(table, table.baseline))
     return [f"against {baseline}, paired over seeds, 95 % interval and Student's t{few}:", *lines]
 

@@ -12,9 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from fedscope import measure
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run
+from fedscope.checkpoints.runs.measured_numbers import MeasuredNumbers, Measurement, read_measured, write_measured
 from fedscope.cli.main import run as fedscope
+from fedscope.decomposition.explanation.result import Explanation
+from fedscope.decomposition.explanation.statements import Statement
 from fedscope.decomposition.factors.result import Decomposition, RunFactors
 from fedscope.decomposition.factors.rows import FactorRow, RoundFactors
 from fedscope.decomposition.subsets.result import RoundSubsets, SizeRow, Subsets
@@ -108,7 +113,7 @@ def test_the_numbers_of_the_cards_are_those_of_the_result(loop: Run) -> None:
     results = beside_of(subsets_of("loop", 3, 0.0694, 0.187, 0.05))
     (said,) = judge_average(loop, results)
     assert said.answer == (
-        "Yes: in round 3 the average of the 8 clients has an error of 6.9 %; the clients have 18.7 ± 5.0 % (mean ± "
+        "Yes: in round 3 the average of the 8 clients has an error of 6.9 %; the clients have 18.7 ± 4.7 % (mean ± "
         "deviation; subsets, 397 test samples)."
     )
     (good,) = outcome(loop, results)
@@ -122,7 +127,7 @@ def test_the_numbers_of_the_cards_are_those_of_the_result(loop: Run) -> None:
     (one,) = few.rounds
     single = replace(one.sizes[0], subsets=5)
     (said,) = judge_average(loop, beside_of(replace(few, rounds=(replace(one, sizes=(single, one.sizes[1])),))))
-    assert "6.9 %; 5 of them have 18.7 ± 5.0 %" in said.answer
+    assert "6.9 %; 5 of them have 18.7 ± 4.5 %" in said.answer
 
 
 def test_of_one_client_a_round_no_average_is_judged(tmp_path: Path) -> None:
@@ -150,26 +155,43 @@ def factors_of(run: str, values: dict[str, tuple[float, float]]) -> Decompositio
         (
             {"train_bias": (0.001, 1e-4), "heter_bias": (0.238, 0.001), "variance": (0.03, 0.001)},
             "Heterogeneous bias (0.238 ± 0.003) is the greatest part of the loss in round 7; next is variance (0.030 ± "
-            "0.003). The average of the clients has a loss of 0.25.",
+            "0.003). The average of the clients has a loss of 0.25. ± is half a 95 % interval over draws.",
         ),
         (
             {"heter_bias": (0.2, 0.001), "locality": (-0.5, 0.001)},
             "Locality (-0.500 ± 0.003, which takes it away) is the greatest part of the loss in round 7; next is "
-            "heterogeneous bias (0.200 ± 0.003).",
+            "heterogeneous bias (0.200 ± 0.003). The average of the clients has a loss of 0.25. ± is half a 95 % "
+            "interval over draws.",
         ),
         (
             {"heter_bias": (0.2, 0.05), "variance": (0.18, 0.05)},
             "In round 7 heterogeneous bias (0.20 ± 0.16) and variance (0.18 ± 0.16) are the greatest parts of the "
-            "loss, and not apart.",
+            "loss, and not apart. The average of the clients has a loss of 0.25. ± is half a 95 % interval over draws.",
         ),
-        ({"heter_bias": (np.nan, 0.0)}, "Not known: in round 7 no factor of the loss has a finite value."),
+        (
+            {"heter_bias": (np.nan, 0.0)},
+            "Not known: in round 7 no factor of the loss has a finite value. The average of the clients has a loss of "
+            "0.25.",
+        ),
     ],
 )
 def test_what_dominates_the_loss_is_a_sentence(loop: Run, values: dict[str, Any], answer: str) -> None:
     (said,) = composition(loop, beside_of(factors_of("loop", values)))
-    assert said.answer.startswith(answer)
+    assert said.answer == answer
     (other,) = composition(loop, beside_of(factors_of("another", values)))
     assert other.answer == "Not measured: fedscope explain RUN says it."
+
+
+def test_a_statement_on_the_factors_names_its_errors(loop: Run) -> None:
+    def said(sentence: str) -> str:
+        one = Statement("greatest-part/late", "loop", "It is", "", "supported", sentence, "", ())
+        page = Explanation(factors_of("loop", {"heter_bias": (0.2, 0.01)}), (one,), ())
+        return composition(loop, beside_of(page))[0].answer
+
+    below = "(1 statements below: 1 supported.)"
+    assert said("Bias is 0.20 ± 0.03.") == f"It is: Bias is 0.20 ± 0.03. ± is half a 95 % interval over draws. {below}"
+    for own in ("Bias is 0.2.", "Σ p²V is 0.2 ± 0.1 (± over clients)."):
+        assert said(own) == f"It is: {own} {below}"
 
 
 # --- computed and made in Python ---
@@ -291,6 +313,70 @@ def test_fewer_samples_of_the_clients_are_said(recorded: Any, tmp_path: Path) ->
     assert f"(mean ± deviation; on 20 of {count} test samples)" in said.answer
     (all_of_them,) = judge_average(Run.open(recorded(tmp_path / "all", *words.split()[:-2])), beside_of())
     assert "(mean ± deviation)." in all_of_them.answer
+
+
+def test_what_was_measured_afterwards_says_its_own_samples(recorded: Any, tmp_path: Path) -> None:
+    """Nothing was measured of the clients while it was trained, then 30 samples each."""
+    words = "--method fma --clients 4 --participation 1 --rounds 1 --set run.evaluate_clients=0"
+    run = Run.open(recorded(tmp_path / "fma", *words.split()))
+    count = run.info["data"]["test"]
+    measure(run, clients=True)
+    (said,) = judge_average(Run.open(run.path), beside_of())
+    assert said.answer.partition("(")[2].partition(")")[0] == "mean ± deviation"
+    measure(run, clients=True, limit=30, force=True)
+    (few,) = judge_average(Run.open(run.path), beside_of())
+    assert few.answer.partition("(")[2].partition(")")[0] == "mean ± deviation"  # the average on as many
+    numbers = read_measured(run.path, run.identity)
+    kept = [one.without({1: ("test_loss", "test_error")}) for one in numbers.measurements]
+    write_measured(run.path, MeasuredNumbers(tuple(one for one in kept if one.rows)), run.identity)
+    (apart,) = judge_average(Run.open(run.path), beside_of())
+    assert f"(mean ± deviation; on 30 of {count} test samples)" in apart.answer
+
+
+def test_a_loop_says_on_how_many_samples_its_clients_were_measured(tmp_path: Path) -> None:
+    from fedscope import Recorder
+
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(1200, 3)).astype(np.float32), draw.integers(0, 2, 1200)
+    nets = [torch.nn.Linear(3, 2) for _ in range(2)]
+    mean = torch.nn.Linear(3, 2)
+    for name, values in mean.state_dict().items():
+        values.copy_((nets[0].state_dict()[name] + nets[1].state_dict()[name]) / 2)
+    for name, metrics in (("none", {}), ("own", {"test_error": 0.5})):
+        with Recorder(tmp_path / name, data=(x, y)) as recorder:
+            recorder.round(clients=nets, start=nets[0], global_=mean, metrics=metrics)
+    done = measure(tmp_path / "none", model=mean, clients=True)
+    assert done.summary().splitlines()[:2] == [
+        f"{tmp_path / 'none'}: test_loss and test_error of round 1 are new, measured on 1,200 test samples of arrays",
+        "  client_error_mean and client_error_std of round 1 are new, measured on 1,000 test samples of arrays",
+    ]
+    assert (done.settings["samples"], done.client_settings["samples"]) == (1200, 1000)
+    (said,) = judge_average(Run.open(tmp_path / "none"), beside_of())
+    assert "(mean ± deviation; on 1,000 of 1,200 test samples)" in said.answer
+    clients = {"client_error_mean": 0.5, "client_error_std": 0.1}
+    run = Run.open(tmp_path / "own")
+    write_measured(run.path, MeasuredNumbers((Measurement({"samples": 1000}, {1: clients}),)), run.identity)
+    (own,) = judge_average(Run.open(run.path), beside_of())
+    assert "(mean ± deviation; the clients on 1,000 test samples)" in own.answer
+    numbers = (Measurement({"samples": 1000}, {1: clients}), Measurement({"samples": 100}, {1: {"test_error": 0.5}}))
+    write_measured(run.path, MeasuredNumbers(numbers), run.identity)
+    (more,) = judge_average(Run.open(run.path), beside_of())
+    assert "(mean ± deviation; the clients on 1,000 test samples, the average on 100)" in more.answer
+
+
+def test_the_same_errors_have_one_deviation_whatever_measured_them(loop: Run) -> None:
+    errors = [0.1, 0.2, 0.3]
+    rows = tuple(
+        SizeRow(m, n, True, mean, std, None, 1.0, 1.0, None, mean, mean)
+        for m, n, mean, std in ((1, 3, 0.2, float(np.std(errors, ddof=1))), (3, 1, 0.11, None))
+    )
+    subsets = Subsets((RoundSubsets("loop", 3, 3, rows),), "samples", {"split": "test", "samples": 360})
+    said = [judge_average(loop, beside_of(one))[0].answer for one in (subsets, plane_of(errors, 0.11, 3))]
+    assert said[0] == said[1].replace("plane, 360", "subsets, 360")
+    assert said[0] == (
+        "Yes: in round 3 the average of the 3 clients has an error of 11.0 %; the clients have 20.0 ± 8.2 % (mean ± "
+        "deviation; subsets, 360 test samples)."
+    ), "of n - 1 it is 10 %, more than the average is ahead"
 
 
 def test_a_branch_counts_the_rounds_of_a_mean_alone(recorded: Any, tmp_path: Path) -> None:

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from fedscope import Samples
 from fedscope.checkpoints import FedscopeError, Layout
 from fedscope.evaluation.device import Compute
-from fedscope.training.build import ModelInfo, initial_model
+from fedscope.training.build import initial_model
 from fedscope.training.local.engine import Engine
 from fedscope.training.local.local_training import batches, local_sgd
 from fedscope.training.local.trial_batch import try_batch
 from fedscope.training.local.vectorized_model import why_not_vectorised
 from fedscope.training.local.worker_model import TrainableModel
 from fedscope.training.methods.clients.sgd import SGD
+from fedscope.training.models.model_info import ModelInfo
 
 
 class MaxNorm(nn.Linear):

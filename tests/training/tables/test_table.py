@@ -634,6 +634,40 @@ def test_csv_has_all_digits(grid: dict[tuple[str, float, int], Run]) -> None:
     assert [row["difference"] == "" for row in rows] == [row["row"] == "fma" for row in rows]
 
 
+def paired_rows(**seeds: range) -> Comparison:
+    """Rows over seeds of their own, whose differences to fma are 2 + 0.1 s points more a row."""
+    from fedscope.training.tables.comparison import Cell
+
+    cells = tuple(
+        Cell(row, "", "test_accuracy", {str(s): 0.8 + i * (0.02 + 0.001 * s) for s in own})
+        for i, (row, own) in enumerate(seeds.items())
+    )
+    return Comparison(cells, 10, baseline="fma", attrs={"rows": ["method"]})
+
+
+def test_a_difference_over_fewer_seeds_than_its_cells_says_over_how_many() -> None:
+    few = "; with so few seeds only differences far greater than their deviation show"
+    head = "against FMA (FedAvg), paired over seeds, 95 % interval and Student's t"
+    of_two = "FedSAM: +2.05 (+1.41 to +2.69), p = 0.016"
+    found = paired_rows(fma=range(2), fedsam=range(6))
+    assert found.text().splitlines()[-2:] == [f"{head}{few}:", f"  {of_two}, over 2 seeds"]
+    (_, row) = csv.DictReader(io.StringIO(found.text("csv")))
+    assert (row["seeds"], row["pairs"]) == ("6", "2")
+    assert found.findings()["cells"][1]["difference"]["seeds"] == 2
+    assert paired_rows(fma=range(6), fedsam=range(2)).text().splitlines()[-2:] == [
+        f"{head}{few}:",
+        f"  {of_two}, over 2 seeds",
+    ]
+    assert paired_rows(fma=range(2), fedsam=range(2)).text().splitlines()[-2:] == [f"{head}{few}:", f"  {of_two}"]
+    some = paired_rows(fma=range(6), fedsam=range(6), ima=range(2)).text().splitlines()
+    assert some[-3:] == [
+        f"{head}; with fewer than 5 seeds only differences far greater than their deviation show:",
+        "  FedSAM: +2.25 (+2.05 to +2.45), p = 8.4e-07",
+        "  IMA: +4.10 (+2.83 to +5.37), p = 0.016, over 2 seeds",
+    ]
+    assert paired_rows(fma=range(6), fedsam=range(6)).text().splitlines()[-2] == f"{head}:"
+
+
 def named(text: str) -> Comparison:
     """A table whose row has a name that every form has to escape."""
     from fedscope.training.tables.comparison import Cell

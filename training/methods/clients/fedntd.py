@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from ....evaluation.taken_logits import logits_of
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ...returned_arrays import is_own
+from ...returned_arrays import is_own_method
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
 
@@ -45,7 +45,7 @@ class FedNTD(ClientMethod):
 
     def doubts(self, outputs: int, samples: Sequence[int]) -> Iterator[str]:
         """Yield that nothing is distilled with two classes."""
-        if outputs == 2 and not is_own(self):
+        if outputs == 2 and not is_own_method(self):
             yield (
                 "client.method = 'fedntd' does what sgd does here: of two classes a single one is left without that of "
                 "the sample, and nothing is to be kept of it; give --client sgd"

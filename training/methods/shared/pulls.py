@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...returned_arrays import is_own
+from ...returned_arrays import is_own_method
 from ...settings.registry import method_name
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def pull_without_effect(method: ClientMethod, samples: Sequence[int]) -> Iterato
         samples: of each client.
     """
     largest = max(samples, default=0)
-    if not is_own(method) and method.epochs == 1 and 0 < largest <= method.batch:
+    if not is_own_method(method) and method.epochs == 1 and 0 < largest <= method.batch:
         yield (
             f"client.method = {method_name(method)!r} does what sgd does here: no client makes a second step in a "
             f"round (client.epochs = 1, and client.batch = {method.batch} holds the {largest} samples of the largest), "
