@@ -25,7 +25,7 @@ from ..settings.own_code import OwnCode, short_name
 from ..settings.registry import METHOD_SECTIONS, canonical_method
 from ..settings.values import format_value
 from ..user_code.typed import typed_tables
-from .axes import LABEL, METHOD, MOST, refuse_strange_key
+from .axes import LABEL, METHOD, MOST, refuse_strange_key, with_values
 from .own_code import code_sums, typed_cell
 from .own_task import PLACE, refuse_unfit_task, with_typed_task
 from .schedule import GIVEN, SharedHistory, shared_histories
@@ -453,7 +453,9 @@ def _refuse_double_keys(axes: Sequence[Sequence[Cell]], given: Tables, seeds: Se
                 raise FedscopeError(f"{key} is varied twice; give all of its values in one axis")
             section, _, last = key.partition(".")
             if last in given.get(section, {}):
-                remedy = f"give what is to be varied yourself, as in {key}=A,B,C" if recipe_name else "leave one out"
+                remedy = (
+                    f"give what is to be varied yourself, as in {with_values(key)}" if recipe_name else "leave one out"
+                )
                 by = f"{recipe_name} varies" if recipe_name else "the sweep varies"
                 flag = "--task" if key == PLACE else f"--set {key}"
                 raise FedscopeError(f"{flag} sets what {by}; {remedy}")

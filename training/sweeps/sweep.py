@@ -14,7 +14,7 @@ from ...checkpoints.io.keywords import speak_keywords
 from ...checkpoints.io.shell_words import command_line
 from ...checkpoints.io.untrusted import expand_home, lost_link
 from ..config.config import Config, merge
-from ..config.from_python import SINGLE, nested_tables, tables_of_keywords
+from ..config.from_python import SINGLE, nested_tables, tables_of_keywords, warn_of_overridden
 from ..config.recipes import Cell
 from ..config.sources import COMMAND_DEFAULT, PYTHON_DEFAULT, Setup, stored_tables
 from ..jobs.job_settings import LOCAL
@@ -149,7 +149,9 @@ def sweep(
         stored = nested_tables(config) if isinstance(config, Mapping) else stored_tables(Path(config))
     cells = cells_given(axes)
     learnt = {} if task is None else {"model": {"task": handed_task(task)}}
-    laid = merge(nested_tables(settings or {}), tables_of_keywords(single), learnt)
+    tables, keywords = nested_tables(settings or {}), merge(tables_of_keywords(single), learnt)
+    warn_of_overridden(tables, keywords)
+    laid = merge(tables, keywords)
     setup, plan_of = Setup(recipe, stored, scale, PYTHON_DEFAULT), partial(plan_sweep, axes=cells, share=share)
     chosen = checked_seeds(seeds)
     try:
