@@ -129,12 +129,13 @@ class Number(_Type):
         several = 1 if param is None else param.nargs
         flag = max(param.opts, key=len) if isinstance(param, click.Option) else ""
         words = re.split(r"[,;\s]+", text.strip("()[]"))
+        point = re.sub(r"^([-+]?\d*),(\d+)(?=\D*$)", r"\1.\2", re.sub("^[\u2010-\u2015\u2212]", "-", text))
         if several > 1 and len(words) == several and all(map(_is_number, words)):
-            self.fail(f"{value!r} is one word; write {flag} {' '.join(words)}", param, ctx)
+            one = f", or {point} for one number" if _is_number(point) else ""
+            self.fail(f"{value!r} is one word; write {flag} {' '.join(words)}{one}", param, ctx)
         if re.match(r"-+[A-Za-z]", text):
             count = "a number" if several == 1 else f"{several} numbers"
             self.fail(f"{text} stands in the place of a number; give {flag} {count}, then {text}", param, ctx)
-        point = re.sub(r"^([-+]?\d*),(\d+)(?=\D*$)", r"\1.\2", text)
         top, _, bottom = point.rstrip("% ").partition("/")
         try:
             number = float(top) / float(bottom or 1) / (self.whole if text.endswith("%") else 1)

@@ -250,9 +250,7 @@ def _unknown(name: str, value: Any) -> str:
             section = turned[0].place.partition(".")[0]
             return f'{name} is a setting of a section; give {{"{section}": {{"{name}": {value[section]!r}}}}}'
         hint = nearest(name, SECTIONS) or offer_setting(name)
-        return (
-            f"{name} is neither a section nor a setting with keys of its own{hint}; sections are {', '.join(SECTIONS)}"
-        )
+        return f"{name} is neither a section nor a setting{hint}; sections are {', '.join(SECTIONS)}"
     places = [section for section, kind in OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]
     places += [section for section, (_, selector, _) in METHOD_SECTIONS.items() if name == selector != METHOD]
     if places:

@@ -9,6 +9,9 @@ from ...checkpoints import nearest
 from ..settings.registry import METHOD_SECTIONS, canonical_method, preset, presets
 from .setting_names import OF_SECTIONS, offer_setting, places_of
 
+_FIRST, *_OTHERS = OF_SECTIONS
+#: in the order of a configuration
+_SECTIONS = (_FIRST, "model", *_OTHERS)
 #: of each section that chooses something by its name the key of that
 SELECTORS: Mapping[str, str] = {"data": "name"} | {
     section: selector for section, (_, selector, _) in METHOD_SECTIONS.items()
@@ -27,7 +30,7 @@ def describe_outside(name: str, value: Any) -> str:
     """
     written = _in_toml(value)
     said = f"{name} = {written}"
-    if name in (*OF_SECTIONS, "model"):
+    if name in _SECTIONS:
         own = f"{SELECTORS[name]} = {written}" if name in SELECTORS and isinstance(value, str) else "its keys"
         return f"{said} is not a section; write [{name}] and {own} below it"
     if name == "method":
@@ -39,9 +42,8 @@ def describe_outside(name: str, value: Any) -> str:
         ways.append(f"{what} below [{section}]" + place.words().removeprefix(place.place))
     if ways:
         return f"{said} stands in no section; write {' or '.join(ways)}"
-    sections = (*OF_SECTIONS, "model")
-    hint = offer_setting(name) or nearest(name, sections)
-    return f"{said} stands in no section{hint}; sections are {', '.join(sections)}"
+    hint = offer_setting(name) or nearest(name, _SECTIONS)
+    return f"{said} stands in no section{hint}; sections are {', '.join(_SECTIONS)}"
 
 
 def _choices(method: Any) -> str:
