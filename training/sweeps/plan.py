@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, explain_read_errors, write_durably
 from ...checkpoints.io.untrusted import RESULT, read_json
+from ...command_line import answering
 from ...old_paths import names_of
 from ...results import plain
 from ...results.base import versions
@@ -194,7 +195,10 @@ def plan_sweep(
     asked = tuple(tuple(typed_cell(plain(cell, finite=False)) for cell in axis) for axis in axes)
     varied = recipe(setup.recipe).axes if own else asked
     if not varied and not seeds:
-        raise FedscopeError("there is nothing to vary; give keys, as in run.participation=0.1,0.2, or --seeds 0..2")
+        way = 'axes, as in {"run.participation": [0.1, 0.2]}, or seeds=[0, 1, 2]'
+        if answering.get():
+            way = "keys, as in run.participation=0.1,0.2, or --seeds 0..2"
+        raise FedscopeError(f"there is nothing to vary; give {way}")
     _refuse_double_keys(varied, given, seeds, setup.recipe if own else "")
     cells = cells_of(varied)
     if (count := len(cells) * max(1, len(seeds))) > MOST:

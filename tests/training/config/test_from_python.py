@@ -89,6 +89,14 @@ def test_a_setting_that_is_given_twice_is_said_once_with_what_counts(recwarn: py
         nested_tables({"data": {"partition": [np.arange(3)]}, "data.partition": [np.arange(4)]})
 
 
+def test_a_keyword_beside_settings_of_all_runs_is_said_to_count(recwarn: pytest.WarningsRecorder) -> None:
+    with pytest.raises(FedscopeError, match=r'; give axes, as in \{"run\.participation": \[0\.1, 0\.2\]\}, or seeds='):
+        fedscope.sweep(settings={"run.rounds": 1, "data.clients": 3}, rounds=2, clients=3, out="nowhere")
+    assert [str(one.message) for one in recwarn] == [
+        'settings={"run.rounds": 1} and rounds=2 are both given; the keyword counts: 2'
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

@@ -187,7 +187,7 @@ def test_seeds_alone_are_a_sweep_of_what_is_given() -> None:
     assert [run.name for run in plan_of(seeds=(0, 1)).runs] == ["seed0", "seed1"]
     assert [run.name for run in plan_sweep(Setup("ima/fig1"), (), (4,)).runs] == ["seed4"]
     for setup in (Setup(), Setup("ima/fig1")):
-        with pytest.raises(FedscopeError, match=r"there is nothing to vary; give keys, as in .*, or --seeds"):
+        with speaking_flags(), pytest.raises(FedscopeError, match=r"to vary; give keys, as in .*, or --seeds 0\.\.2$"):
             plan_sweep(setup, ())
 
 
