@@ -66,6 +66,9 @@ REPEATS = f"{__name__}.repeats"
 ELSEWHERE = {"embed": "disperse --embed tsne"}
 
 
+#: what word processors and web pages make of a hyphen or two
+DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2015\u2212")
+
 #: letters of a line of help, at most
 WIDEST = 100
 
@@ -80,6 +83,21 @@ def help_width(widest: int) -> int:
         except (OSError, ValueError):  # no terminal, or a closed one
             wide = 0
     return max(min(wide or 80, widest) - 2, 50)
+
+
+def dashed_flag(word: str) -> str:
+    """Return a word that begins with a typographic dash as an option is typed.
+
+    >>> dashed_flag("\u2013method"), dashed_flag("\u2014rounds=3"), dashed_flag("\u2013h")
+    ('--method', '--rounds=3', '-h')
+    """
+    name = word.lstrip("".join(("-", *DASHES)))
+    return f"-{name}" if len(name) == 1 else f"--{name}"
+
+
+def dashed(word: str, ctx: click.Context) -> click.UsageError:
+    """Return the refusal of an option with a typographic dash in place of its hyphens."""
+    return click.UsageError(f"{word} begins with a typographic dash; write {dashed_flag(word)}", ctx)
 
 
 class Tour(click.Group):
@@ -128,12 +146,19 @@ class Tour(click.Group):
         try:
             name, command, words = super().resolve_command(ctx, args)
         except click.UsageError as error:
+            if args[0][0] in DASHES:
+                raise dashed(args[0], ctx) from None
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], commands(), 1)
             near = [ELSEWHERE[args[0]]] if args[0] in ELSEWHERE else near
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(commands())}"
             raise click.UsageError(error.message.rstrip(".") + hint, ctx) from None
+        if command is not None and (wrong := next((word for word in words if word[:1] in DASHES), "")):
+            own = click.Context(command, info_name=command.name, parent=ctx)
+            flags = [flag for param in command.get_params(own) for flag in (*param.opts, *param.secondary_opts)]
+            if dashed_flag(wrong).partition("=")[0] in flags:
+                raise dashed(wrong, own)
         if command is not None and len(words) > 1:
             from .repeats import describe_repeats
 
@@ -142,7 +167,16 @@ class Tour(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what was given twice is said behind its answer, since a mistake is one sentence alone."""
-        status = super().invoke(ctx)
+        try:
+            status = super().invoke(ctx)
+        except click.BadOptionUsage as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            for param in () if command is None else command.params:
+                if error.option_name in param.opts and param.nargs > 1:
+                    values = param.metavar or " ".join("ABCD"[: param.nargs])
+                    message = f"{error.message.rstrip('.')}; write {error.option_name} {values}"
+                    raise click.BadOptionUsage(error.option_name, message, ctx) from None
+            raise
         for sentence in ctx.meta.get(REPEATS, ()):
             say(f"fedscope: {sentence}", err=True)
         return status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,10 +112,12 @@ class Formats(_Type):
         return tuple(dict.fromkeys(words))
 
 
-class Share(_Type):
-    """A number; of ``60%`` it says how that is written."""
+class Number(_Type):
+    """A number; of one in another spelling it says how that is written."""
 
     name = "float"
+    #: what a number in per cent is divided by, and what is to be written of what is no number at all
+    whole, example = 1, "one, as in 0.5"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number; its range is the command's."""
@@ -123,13 +126,36 @@ class Share(_Type):
             return float(text)
         except ValueError:
             pass
-        over = 100 if text.endswith("%") else 1
-        top, _, bottom = text.rstrip("% ").partition("/")
+        several = 1 if param is None else param.nargs
+        flag = max(param.opts, key=len) if isinstance(param, click.Option) else ""
+        words = re.split(r"[,;\s]+", text.strip("()[]"))
+        point = re.sub(r"^([-+]?\d*),(\d+)(?=\D*$)", r"\1.\2", re.sub("^[\u2010-\u2015\u2212]", "-", text))
+        if several > 1 and len(words) == several and all(map(_is_number, words)):
+            one = f", or {point} for one number" if _is_number(point) else ""
+            self.fail(f"{value!r} is one word; write {flag} {' '.join(words)}{one}", param, ctx)
+        if re.match(r"-+[A-Za-z]", text):
+            count = "a number" if several == 1 else f"{several} numbers"
+            self.fail(f"{text} stands in the place of a number; give {flag} {count}, then {text}", param, ctx)
+        top, _, bottom = point.rstrip("% ").partition("/")
         try:
-            share = float(top) / float(bottom or 1) / over
+            number = float(top) / float(bottom or 1) / (self.whole if text.endswith("%") else 1)
         except (ValueError, ZeroDivisionError):
-            self.fail(f"{value!r} is not a number; write 0.6 for 60 %", param, ctx)
-        self.fail(f"{value!r} is not a number; write {share:g}", param, ctx)
+            self.fail(f"{value!r} is not a number; write {self.example}", param, ctx)
+        self.fail(f"{value!r} is not a number; write {number:g}", param, ctx)
+
+
+class Share(Number):
+    """A number of which ``60%`` is 0.6."""
+
+    whole, example = 100, "0.6 for 60 %"
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 class PointShare(_Type):

@@ -14,7 +14,7 @@ from ..analysis.settings import NORMALIZATIONS, SPLITS, EvaluationConfig
 from ..checkpoints import FedscopeError
 from ..evaluation.device import PRECISIONS
 from ..training.jobs.job_settings import JOB_KEYS, LAUNCHERS
-from .option_types import Count, Formats, HomePath, Inches, InFolder, OwnCodeType, Precision, ResultPath, Words
+from .option_types import Count, Formats, HomePath, Inches, InFolder, Number, OwnCodeType, Precision, ResultPath, Words
 
 if TYPE_CHECKING:
     from ..training.jobs.launchers import Launcher
@@ -360,10 +360,10 @@ def surface_options(*, panels: bool) -> Decorator:
         ),
         _usual_colour_scale if panels else colour_scale_option,
         click.option(
-            "--loss-limits", type=float, nargs=2, metavar="LOW HIGH", help=limits.format("loss's", " in nats")
+            "--loss-limits", type=Number(), nargs=2, metavar="LOW HIGH", help=limits.format("loss's", " in nats")
         ),
         click.option(
-            "--error-limits", type=float, nargs=2, metavar="LOW HIGH", help=limits.format("error's", " in per cent")
+            "--error-limits", type=Number(), nargs=2, metavar="LOW HIGH", help=limits.format("error's", " in per cent")
         ),
     ]
     if panels:

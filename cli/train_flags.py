@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 #: flags that are another name for a key of the configuration
 FLAGS = (
     ("--data", "data.name", "NAME", "digits, npz:PATH, folder:PATH, a set such as cifar10, or module:function."),
@@ -40,3 +43,20 @@ FLAGS = (
 )
 #: the key of each
 PLACES = {flag: place for flag, place, *_ in FLAGS}
+
+
+def warn_of_overridden(flags: Mapping[str, Mapping[str, Any]], assigned: Mapping[str, Mapping[str, Any]]) -> None:
+    """Warn of flags that count for nothing, because ``--set`` says the same setting otherwise, in whichever order.
+
+    Args:
+        flags: tables of what flags gave; assigned: tables of what ``--set`` gave.
+    """
+    from ..training.config.config import warn_of_two
+
+    named = {place: flag for flag, place in PLACES.items()} | {"run.engine": "--engine"}
+    for section, table in assigned.items():
+        below = flags.get(section, {})
+        for key, value in table.items():
+            if key in below and below[key] != value:
+                place = f"{section}.{key}"
+                warn_of_two(f"{named[place]} {below[key]}", f"--set {place}={value}", "--set", value)

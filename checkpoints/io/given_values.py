@@ -189,9 +189,9 @@ def _text(name: str, value: Any, default: Any) -> Any:
 
 
 def _texts(name: str, value: Any) -> Any:
-    """One text, or several: numbers among them would fail where they are taken apart."""
+    """One text, or several: numbers and lists among them would fail where they are taken apart."""
     for item in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
-        if item is None or isinstance(item, int | float):
+        if item is None or isinstance(item, int | float | list | tuple | set | dict):
             what = _shown(value) if item is value else f"{_shown(value)}, of which {_shown(item)}"
             raise FedscopeError(f"{name}={what} is not a text; give a list of texts")
     return value

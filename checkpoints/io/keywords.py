@@ -35,7 +35,7 @@ _OTHERS = re.compile(
 )
 #: a word as :func:`~.shell_words.quoted` writes one that a shell would take apart
 _QUOTED = r"(?<= )'[^']*'(?:\"'\"'[^']*')*"
-_TOKEN = rf"(?:{_QUOTED}|(?!--)[^\s;()`]*[^\s;:,.()`](?:\([^\s()]*\))?)"
+_TOKEN = rf"(?:{_QUOTED}|(?!--)[^\s;()`]*[^\s;:,.?()`](?:\([^\s()]*\))?)"
 _NAME = "--[a-z][a-z0-9-]*"
 _FLAG = re.compile(rf"--(?P<flag>[a-z][a-z0-9-]*)(?: (?P<value>{_TOKEN}))?")
 #: flags side by side
@@ -139,6 +139,8 @@ def with_keywords(text: str, known: Mapping[str, Any]) -> str:
     "give data= (and model=); clients=True goes with servers='fedadam', not --out x"
     >>> with_keywords("train it: fedscope train --data digits; or --data NAME (data=NAME)", known)
     'train it: fedscope train --data digits; or data=NAME (data=NAME)'
+    >>> with_keywords("it is no server; did you mean --client fedprox?; there are fma, fedadam", known | {"client": ""})
+    "it is no server; did you mean client='fedprox'?; there are fma, fedadam"
     >>> with_keywords("if you know it, give --code server=fedx:FedX", {"code": None})
     "if you know it, give code={'server': 'fedx:FedX'}"
     >>> with_keywords("give --set client.mu=0 --set server.name=sgd", {"set": Called("config")})

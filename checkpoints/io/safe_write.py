@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from ...command_line import answering
 from .errors import FedscopeError
 from .untrusted import kind_of
 
@@ -107,3 +110,24 @@ def own_folder(folder: Path) -> None:
     """Make a folder of a run, a sweep or a result, where it is not there. Raises as :func:`refuse_linked`."""
     refuse_linked(folder)
     folder.mkdir(exist_ok=True)
+
+
+@contextmanager
+def explain_unwritten() -> Iterator[None]:
+    """Say in a sentence why the system does not write a file, to who calls from Python; a command says it itself.
+
+    Raises:
+        FedscopeError: in place of an OSError that names a file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if answering.get() or not isinstance(error.filename, str | os.PathLike):
+            raise
+        path = Path(error.filename)
+        file = next((one for one in (path, *path.parents) if one.exists() and not one.is_dir()), None)
+        if file is not None and isinstance(error, FileExistsError | NotADirectoryError):
+            raise FedscopeError(f"{file} is a file, and nothing can be written below it; write elsewhere") from error
+        raise FedscopeError(
+            f"{path} cannot be written: {error.strerror}; check the path, or write elsewhere"
+        ) from error

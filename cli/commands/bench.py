@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..option_types import Number
 from ..printing import say_json, say_lines
 
 
@@ -15,7 +16,7 @@ from ..printing import say_json, say_lines
 @click.option(
     "--folder", default=".", type=click.Path(path_type=Path), help="Folder on the disk to measure.  [default: here]"
 )
-@click.option("--seconds", default=3.0, show_default=True, help="Duration of each measurement.")
+@click.option("--seconds", type=Number(), default=3.0, show_default=True, help="Duration of each measurement.")
 @click.option("--json", "as_json", is_flag=True, help="Print a machine-readable result.")
 def command(model: str, device: str, folder: Path, seconds: float, as_json: bool) -> None:
     """How fast this machine is: matrix products, training and evaluation of a model, and the disk, in half a minute.

@@ -10,7 +10,7 @@ import click
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.shell_words import quoted
-from ..option_types import Count, HomePath
+from ..option_types import Count, HomePath, Share
 from ..options import Output, output_options, refuse_given
 from ..printing import say, say_json
 
@@ -44,7 +44,7 @@ DRAWN = ("out", "width", "title", "redraw")
 )
 @click.option(
     "--target",
-    type=float,
+    type=Share(),
     metavar="ACCURACY",
     help="0.8: print the first round with 80 %, and how many parameters were sent until then.",
 )

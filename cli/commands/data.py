@@ -8,6 +8,7 @@ import click
 
 from ..option_types import Count
 from ..options import Output, output_options
+from ..train_flags import warn_of_overridden
 
 
 @click.command(
@@ -48,7 +49,9 @@ def command(
     if assignments:
         from ...training.config.config import merge, read_assignments
 
-        settings = merge(settings, read_assignments(assignments))
+        assigned = read_assignments(assignments)
+        warn_of_overridden(settings, assigned)
+        settings = merge(settings, assigned)
     if settings:
         from ...training.user_code.typed import typed_tables
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..option_types import Count
+from ..option_types import Count, Number, Share
 from ..options import Output, output_options, refuse_given, rounds_option
 
 
@@ -28,7 +28,7 @@ from ..options import Output, output_options, refuse_given, rounds_option
 )
 @click.option(
     "--fdr",
-    type=float,
+    type=Share(),
     default=0.05,
     show_default=True,
     help="False discovery rate of the test of skewness, within a layer and over the model.",
@@ -41,7 +41,7 @@ from ..options import Output, output_options, refuse_given, rounds_option
 )
 @click.option(
     "--perplexity",
-    type=float,
+    type=Number(),
     help="Perplexity of t-SNE, less than the number of models.  [default: 30, less with few models]",
 )
 @click.option(

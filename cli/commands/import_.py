@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ...checkpoints.io.shell_words import command_line
-from ..option_types import Count, InFolder, OwnCodeType, Words
+from ..option_types import Count, InFolder, Number, OwnCodeType, Words
 from ..options import Output, base_of, output_options, surface_options
 from ..printing import say, say_json
 
@@ -67,7 +67,7 @@ _OF_SURFACES = ("split", "width", "title", "redraw", *_COLOURS)
 @click.option("--seed", type=Count(0), help="Models: the seed that they were trained with, stored in the run.")
 @click.option(
     "--lora-alpha",
-    type=float,
+    type=Number(),
     metavar="ALPHA",
     help="Models: of LoRA adapters the alpha of their scale alpha / rank, where no adapter_config.json is beside them.",
 )

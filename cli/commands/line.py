@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..option_types import Count
+from ..option_types import Count, Share
 from ..options import Output, align_option, measured_settings, normalization_option, output_options, source_options
 
 
@@ -36,7 +36,7 @@ from ..options import Output, align_option, measured_settings, normalization_opt
 @click.option("--points", type=Count(3), help="Points on a line.  [default: 81; 11 with --clients or --layers]")
 @click.option(
     "--range",
-    type=float,
+    type=Share(),
     nargs=2,
     help="Ends of the lines, as beta.  [default: -0.5 1.5; 0 1 with --clients or --layers]",
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..option_types import Count
+from ..option_types import Count, Number
 from ..options import Output, choice, output_options, refuse_given
 
 
@@ -38,7 +38,9 @@ from ..options import Output, choice, output_options, refuse_given
     show_default=True,
     help="With --tsne: number of parameters, at most 20000 (60000 with torchdr), in proportion to the layers.",
 )
-@click.option("--perplexity", type=float, default=30.0, show_default=True, help="With --tsne: neighbours of a point.")
+@click.option(
+    "--perplexity", type=Number(), default=30.0, show_default=True, help="With --tsne: neighbours of a point."
+)
 @choice(
     "--colour",
     ["layer", "skewness", "dispersion"],
@@ -69,12 +71,14 @@ def command(
     The densities are those of the first RUN's clients. The global models of further RUNs are marked in them. To compare
     servers, give branches of one run (fedscope train --from RUN@ROUND): their clients are the same.
     """
-    from ...decomposition.parameters.analysis import parameters
+    from ...decomposition.parameters.analysis import IDLE_TOP, parameters
     from ..run_analysis import answer
 
     asked: dict[str, Any] = {"rounds": number, "parameters": names, "seed": seed}
     if not tsne:
         refuse_given([*how, "colour"], "belongs to --tsne; give both, or neither")
+        if names:
+            refuse_given(["top"], IDLE_TOP)
         answer(parameters.prepare(runs, top=top, **asked), output)
         return
     question = parameters.prepare(runs, tsne=True, **how, **asked)

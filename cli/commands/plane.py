@@ -9,7 +9,7 @@ import click
 
 from ...analysis.settings import EvaluationConfig
 from ...landscape.planes.drawing.color_scales import SurfaceColours
-from ..option_types import Count, PointShare
+from ..option_types import Count, Number, PointShare, Share
 from ..options import (
     Jobs,
     Output,
@@ -70,10 +70,18 @@ class _Plane(click.Command):
 )
 @click.option("--grid", type=Count(2), default=51, show_default=True, help="Grid points per side.")
 @click.option(
-    "--margin", type=float, default=0.3, show_default=True, help="Margin around the models, as a share of their extent."
+    "--margin",
+    type=Share(),
+    default=0.3,
+    show_default=True,
+    help="Margin around the models, as a share of their extent.",
 )
 @click.option(
-    "--range", type=float, nargs=4, metavar="A A B B", help="Ends of both axes, as L2 distances, instead of --margin."
+    "--range",
+    type=Number(),
+    nargs=4,
+    metavar="A A B B",
+    help="Ends of both axes, as L2 distances, instead of --margin.",
 )
 @click.option(
     "--adaptive",

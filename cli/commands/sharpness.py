@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ...analysis.settings import EvaluationConfig
-from ..option_types import Count
+from ..option_types import Count, Share
 from ..options import Output, output_options, refuse_given, rounds_option, source_options
 
 
@@ -28,10 +28,10 @@ from ..options import Output, output_options, refuse_given, rounds_option, sourc
     metavar="each|PATTERN",
     help="Only these layers move: each alone, or names together as conv*,fc or /^blocks/; all of them last.",
 )
-@click.option("--rho", type=float, default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
+@click.option("--rho", type=Share(), default=0.05, show_default=True, help="Radius of the ball, an L2 distance.")
 @click.option(
     "--relative",
-    type=float,
+    type=Share(),
     default=0.1,
     show_default=True,
     help="Radius relative to the lengths of the model's filters.",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..option_types import Count
+from ..option_types import Count, Share
 from ..options import Output, choice, output_options
 
 
@@ -21,14 +21,14 @@ from ..options import Output, choice, output_options
 )
 @click.option(
     "--cv-threshold",
-    type=float,
+    type=Share(),
     default=0.2,
     show_default=True,
     help="A parameter is high above this scaled coefficient of variation.",
 )
 @click.option(
     "--sim-threshold",
-    type=float,
+    type=Share(),
     default=0.2,
     show_default=True,
     help="A client joins one of S clusters above this similarity.",
@@ -40,7 +40,7 @@ from ..options import Output, choice, output_options
 )
 @click.option(
     "--quantile",
-    type=float,
+    type=Share(),
     metavar="0.99",
     help="Scale this quantile of the coefficient of variation to 1.  [default: its maximum, as in the paper]",
 )

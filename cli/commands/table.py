@@ -86,8 +86,8 @@ def command(
     from ...training import table
     from ...training.tables.forms import refuse_unknown
 
-    form = form.lower()
     refuse_unknown(form)
+    form = form.lower()
     found = table(runs, labels=labels or None, **settings)
     written = _write_files(found, base_of(out, Path("table")), formats, force) if out is not None else []
     if as_json:

@@ -13,7 +13,7 @@ import click
 from ..option_types import HomePath, Share
 from ..options import code_changed_option, code_option, pack_into
 from ..printing import say, say_json, say_lines
-from ..train_flags import FLAGS, PLACES
+from ..train_flags import FLAGS, warn_of_overridden
 
 if TYPE_CHECKING:
     from ...checkpoints import Run
@@ -158,7 +158,7 @@ def command(
     given = [f"{place.replace('__', '.')}={value}" for place, value in flags.items() if value is not None]
     cluster = course.cluster
     given += [f"run.engine={course.engine}"] if course.engine is not None and cluster is None else []
-    _say_overridden(given, typed.assignments)
+    warn_of_overridden(read_assignments(given), read_assignments(typed.assignments))
     times = _profile_at(course.profile)
     how = TrainOptions(
         force=course.force,
@@ -252,34 +252,20 @@ def _place_of_data(flags: Mapping[str, str | None]) -> str | None:
     return typed
 
 
-def _say_overridden(given: Sequence[str], assignments: Sequence[str]) -> None:
-    """Say which flags count for nothing, because ``--set`` says the same setting otherwise."""
-    from ...training import read_assignments
-    from ...training.config.config import warn_of_two
-
-    named = {place: flag for flag, place in PLACES.items()} | {"run.engine": "--engine"}
-    below = read_assignments(given)
-    for section, table in read_assignments(assignments).items():
-        for key, value in table.items():
-            lower = below.get(section, {})
-            if key in lower and lower[key] != value:
-                warn_of_two(f"{named[f'{section}.{key}']} {lower[key]}", f"--set {section}.{key}={value}")
-
-
 def _start_run(
     typed: Typed, given: Sequence[str], out: Path | None, how: TrainOptions, trace: Path | None, *, download: bool
 ) -> Run:
     """Train a new run; ``given`` are the settings that have flags of their own, which count less than ``typed``."""
     from ...checkpoints import FedscopeError
     from ...training import Setup, read_assignments
-    from ...training.config.sources import stored_tables, with_place
+    from ...training.config.sources import with_place
     from ...training.loop.train import train_with
     from ...training.settings.own_code import short_name
     from ...training.user_code.provided_code import refuse_unneeded, with_code
     from ...training.user_code.typed import typed_tables
     from ..progress import TrainingWatcher, fetch
 
-    stored = stored_tables(typed.config) if typed.config else {}
+    stored = _stored(typed.config) if typed.config else {}
     stored = with_code(stored, how.code)
     if how.code_changed:
         raise FedscopeError("--code-changed is for a run that goes on; give it with --resume or --from")
@@ -298,6 +284,29 @@ def _start_run(
     out = out or Path("runs") / (typed.recipe or "") / short_name(typed.method or resolved.title())
     with TrainingWatcher(str(out), _setting(resolved)) as watcher, _resumable(out), _with_profile(how.profile, trace):
         return train_with(resolved, out, replace(how, watcher=watcher))
+
+
+def _stored(config: Path) -> dict[str, Any]:
+    """Return the tables of a configuration's file.
+
+    Raises:
+        FedscopeError: none; a run in its place, or a round of one, says how these are gone on with.
+    """
+    from ...checkpoints import FedscopeError
+    from ...checkpoints.io.shell_words import command_line
+    from ...training.config.sources import stored_tables
+
+    name, at, _ = str(config).rpartition("@")
+    if at and not config.exists() and (Path(name) / "run.json").exists():
+        on = command_line("train", "--from", config)
+        raise FedscopeError(f"{config} is a round of a run, not a configuration; branch from it: {on}")
+    try:
+        return stored_tables(config)
+    except FedscopeError as error:
+        if not (config / "config.toml").exists():
+            raise
+        on = command_line("train", "--resume", config)
+        raise FedscopeError(f"{error}, or go on with the run itself: {on}") from None
 
 
 def _resume_run(path: Path, how: TrainOptions, trace: Path | None) -> Run:

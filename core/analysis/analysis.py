@@ -12,7 +12,7 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
-from ..checkpoints import FedscopeError, Model, Round, Run, Weights, nearest
+from ..checkpoints import FedscopeError, Model, Round, Run, Weights, expand_home, nearest
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.io.torch_state import own_torch_state
 from ..checkpoints.models.files import file_and_key, is_file_name, is_model_folder
@@ -198,13 +198,15 @@ class PreparedAnalysis(Generic[A]):
             refuse_labels(labels, frozenset[str]().union(*runs) if all(runs) else ())
 
     @own_torch_state()
-    def answer(self, work: Execution | None = None) -> A:
-        """Compute it. With ``Execution(keep=PATH)`` the same question goes on from what an interrupted one had
-        finished; of several computations each keeps its own, ``PATH.1``, ...
+    def answer(self, work: Execution | Path | str | None = None) -> A:
+        """Compute it. With ``Execution(keep=PATH)``, or the path alone, the same question goes on from what an
+        interrupted one had finished; of several computations each keeps its own, ``PATH.1``, ...
 
         Raises:
-            FedscopeError: whatever the question refuses.
+            FedscopeError: whatever the question refuses; something else than an execution or a path.
         """
+        if work is not None and not isinstance(work, Execution):
+            work = Execution(keep=expand_home(work))
         work = work or Execution()
         if self.labels:
             self.refuse_labels(self.labels)
@@ -235,6 +237,10 @@ def single_result(
     return PreparedAnalysis(
         folder, name, parts, lambda results: cast(R, results[0]), tuple(kind.drawn), tuple(kind.paged), note=note
     )
+
+
+#: options of commands that have another name in Python
+CALLED = {"embed": "method"}
 
 
 class Asks(Protocol[P, A]):
@@ -271,7 +277,9 @@ def analysis(prepare: Callable[P, PreparedAnalysis[A]]) -> Asks[P, A]:
             raise FedscopeError(f"no {first} are given; give one or more")
         for name in given:
             if name not in known:
-                hint = nearest(name, {*known, "labels"}) or f"; there are {', '.join(sorted(known))}"
+                called = CALLED.get(name, "")
+                hint = f'; did you mean "{called}"?' if called in known else nearest(name, {*known, "labels"})
+                hint = hint or f"; there are {', '.join(sorted(known))}"
                 raise TypeError(f"fedscope.{prepare.__name__} has no setting {name!r}{hint}")
         prepared = prepare(*values, **given)
         return prepared if labels is None else prepared.with_labels(labels)

@@ -141,7 +141,7 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
             rounds |= set(several)
             continue
         try:
-            number = available[-1] if word == "last" else int(word)
+            number = available[-1] if word == "last" else int(_MINUS.sub("-", word))
         except ValueError:
             raise FedscopeError(
                 f"{option} {text}: {word!r} is not a round; write whole numbers, last, a range as 1-5, last:10 or all"
@@ -154,6 +154,8 @@ def parse_rounds(text: str, available: tuple[int, ...], run: str, *, option: str
     return sorted(rounds)
 
 
+#: a minus as word processors write it
+_MINUS = re.compile("^[\u2010-\u2015\u2212]")
 #: ``1-5`` or ``20-last``
 _RANGE = re.compile(r"(\d+)\s*[-\u2013]\s*(\d+|last)", re.ASCII)
 

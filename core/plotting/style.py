@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import write_durably
 from ..checkpoints.io.errors import list_few
+from ..checkpoints.io.safe_write import explain_unwritten
 from ..checkpoints.io.visible_text import visible
 from ..results.pictures import picture_of, quiet
 from .user_style import FONT
@@ -127,6 +128,7 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+@explain_unwritten()
 def save_figure(figure: Figure, base: Path | str, formats: Sequence[str] = ("pdf", "png")) -> tuple[Path, ...]:
     """Write ``BASE.pdf`` and ``BASE.png``: no dates, no versions, so that equal data make equal files.
 

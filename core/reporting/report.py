@@ -14,7 +14,7 @@ from ..analysis.settings import EvaluationSettings
 from ..checkpoints import FedscopeError, Run, expand_home, format_size, nearest, write_durably
 from ..checkpoints.io.keywords import speak_keywords
 from ..checkpoints.io.repr_screen import screen
-from ..checkpoints.io.safe_write import ELSEWHERE, refuse_strange
+from ..checkpoints.io.safe_write import ELSEWHERE, explain_unwritten, refuse_strange
 from ..checkpoints.io.warn_user import warn_user
 from ..landscape.planes.drawing.color_scales import SurfaceColours
 from ..training.loop.verify_run import check_run
@@ -68,6 +68,7 @@ class Report:
 
         return f'<iframe srcdoc="{escape(self.html)}" style="width:100%;height:40em;border:1px solid #ccc"></iframe>'
 
+    @explain_unwritten()
     def save(self, path: Path | str, *, force: bool = False) -> Path:
         """Write it; an earlier report there is replaced.
 

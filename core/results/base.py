@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..checkpoints.io.errors import FedscopeError
-from ..checkpoints.io.given_values import plain_device
+from ..checkpoints.io.given_values import plain_device, taken
 from ..checkpoints.io.keywords import speaking
+from ..checkpoints.io.safe_write import explain_unwritten
 from ..checkpoints.io.untrusted import expand_home
 from ..checkpoints.io.visible_text import visible
 from .labels import names_in, rename, runs_named
@@ -57,12 +58,14 @@ class Result(ABC):
     attrs: Mapping[str, Any]
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Have every kind's summary say of accepted data that they were, so that none leaves it out; and keep
-        dataclasses from giving it a repr of all its numbers."""
+        """Have every kind's summary say of accepted data that they were, so that none leaves it out, and every
+        kind's save why a file cannot be written; and keep dataclasses from giving it a repr of all its numbers."""
         super().__init_subclass__(**given)
         cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
         if "summary" in cls.__dict__ and not getattr(cls.summary, "__isabstractmethod__", False):
             cls.summary = _with_accepted(cls.summary)  # type: ignore[method-assign, assignment]
+        if "save" in cls.__dict__ and not getattr(cls.save, "__isabstractmethod__", False):
+            cls.save = explain_unwritten()(cls.save)  # type: ignore[method-assign]
 
     @abstractmethod
     def save(self, base: Path | str) -> list[Path]:
@@ -130,6 +133,7 @@ class Result(ABC):
 
     def _drawn(self, end: str, width: float | None, title: str | None, *more: Any, **drawing: Any) -> Any:
         draw = self.drawing(end)
+        width, title = taken("width", width, "float | None", 3.5), _title(title)
         if not hasattr(draw, "in_style"):  # an analysis of the user's own that is drawn its own way
             for name in {"ax", "into"} & set(drawing):
                 raise FedscopeError(
@@ -148,7 +152,7 @@ class Result(ABC):
     def pages(self, title: str | None = None, **drawing: Any) -> dict[str, str]:
         """Web pages by what stands behind the base in their names; most results have none. ``drawing`` is as of
         :meth:`figures`."""
-        return {end: self.paging(end)(self, title, **drawing) for end in self.paged}
+        return {end: self.paging(end)(self, _title(title), **drawing) for end in self.paged}
 
     @classmethod
     def runs_named(cls, settings: Mapping[str, Any]) -> frozenset[str]:
@@ -226,6 +230,15 @@ class Result(ABC):
         said = "".join(f"<p>{line}</p>" for line in lines)
         drawn = (f'<img src="data:image/png;base64,{b64encode(one).decode()}">' for one in pictures)
         return said + "".join(drawn)
+
+
+def _title(given: Any) -> str | None:
+    """Return a title as text.
+
+    Raises:
+        FedscopeError: a number, a list, ...
+    """
+    return None if given is None else str(taken("title", given, "str"))
 
 
 def _beside(cls: type[Result], name: str, file: str) -> Callable[..., Any]:

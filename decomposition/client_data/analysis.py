@@ -16,6 +16,7 @@ from ...analysis.run_identity import identity
 from ...analysis.runs import open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
+from ...command_line import answering
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import names
 from .recorded import dataset_of, is_recorded
@@ -74,7 +75,7 @@ def data(
         else:
             given = own
     if run is not None and settings:
-        raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave its other settings out")
+        raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave {_others(settings)} out")
     tables = {} if run is not None else _tables(federation, settings)
     told: Mapping[str, Any] = _told(run) if run is not None else tables.get("data", {})
 
@@ -117,6 +118,23 @@ def _with_data(settings: Mapping[str, Any], data: Any) -> Mapping[str, Any]:
     return {**settings, "data": {**table, "name": data}}
 
 
+#: settings that are options of the command
+_FLAGS = {"data.clients": "--clients", "data.partition": "--partition"}
+
+
+def _others(settings: Mapping[str, Any]) -> str:
+    """Name the settings other than where the data lie, as they were given."""
+    places = [
+        f"{section}.{key}" if key else section
+        for section, table in settings.items()
+        for key in (table if isinstance(table, Mapping) else [""])
+    ]
+    others = [place for place in places if place != "data.name"]
+    if answering.get():
+        others = [_FLAGS.get(place, f"--set {place}") for place in others]
+    return " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
+
+
 def _run(federation: Any) -> Run | None:
     """Return the run, where one is meant."""
     if isinstance(federation, Run):
@@ -126,6 +144,11 @@ def _run(federation: Any) -> Run | None:
     from ...training.config.data_meant import refuse_data
 
     refuse_data(federation, "neither a run nor a configuration")
+    if (path := Path(federation)).suffix in (".json", ".yaml", ".yml") and path.is_file() and path.name != "run.json":
+        raise FedscopeError(
+            f"{federation} is neither a run nor a configuration; a run is a folder with a run.json, and a "
+            "configuration a .toml file, with [data] and clients = 20 below it"
+        )
     return open_run(federation, "")
 
 
@@ -185,9 +208,9 @@ def _tables(federation: Any, settings: Mapping[str, Mapping[str, Any]]) -> dict[
     from ...training.user_code.typed import handed_tables
 
     if isinstance(federation, str | Path):
-        from ...training.config.config import read_toml
+        from ...training.config.config import merge, read_toml
 
-        stored: Mapping[str, Mapping[str, Any]] = read_toml(Path(federation))
+        stored: Mapping[str, Mapping[str, Any]] = merge(read_toml(Path(federation)))
     else:
         from ...training.config.config import Config
         from ...training.config.from_python import nested_tables

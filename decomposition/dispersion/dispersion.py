@@ -10,6 +10,7 @@ from threading import Event, Lock
 import numpy as np
 
 from ...checkpoints import ColumnChunk, FedscopeError, Round, read_chunks
+from ...command_line import answering
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...training.methods.shared.micro_classes import TINY, high_entries
 from .result import WHOLE, LayerDispersion, RoundDispersion
@@ -96,7 +97,9 @@ def refuse_rate(fdr: float) -> None:
         FedscopeError: it is.
     """
     if not 0 < fdr < 1:
-        raise FedscopeError(f"false discovery rate {fdr:g} is out of range: give one between 0 and 1, such as 0.05")
+        raise FedscopeError(
+            f"{'--fdr' if answering.get() else 'fdr ='} {fdr:g} is out of range: give one between 0 and 1, such as 0.05"
+        )
 
 
 @dataclass(eq=False)

@@ -19,6 +19,8 @@ from .result import MOST, ParameterMap, Parameters
 
 #: defaults: densities that are drawn; of a map how many parameters, neighbours of a point, and by what it is made
 TOP, SAMPLE, PERPLEXITY, BACKEND = 4, 5000, 30.0, "sklearn"
+#: why --top is refused beside names
+IDLE_TOP = "chooses the most skewed parameters where --parameter names none; leave one of the two out"
 
 
 @analysis
@@ -74,6 +76,8 @@ def parameters(
     if not tsne:
         of_map = {"sample": (sample, SAMPLE), "perplexity": (perplexity, PERPLEXITY), "backend": (backend, BACKEND)}
         refuse_idle(of_map, "belongs to --tsne; give both, or neither")
+        if names:
+            refuse_idle({"top": (top, TOP)}, IDLE_TOP)
         return densities(opened, recorded, names, top, seed)
     if len(opened) > 1:
         raise FedscopeError(

@@ -207,7 +207,7 @@ def write_texts(folder: Path) -> None:
             "mydata:load is a data set, not a configuration; give --set data.name=mydata:load",
         ),
         ("train model.npz", "model.npz is damaged: byte"),
-        ("data runs/fma --clients 3", "is a run, whose data are what they are; leave its other settings out"),
+        ("data runs/fma --clients 3", "fma is a run, whose data are what they are; leave --clients out"),
         ("data --partition shard:2", "did you mean"),
         ("data --data mnist:nowhere", "--data mnist: found no train-images-idx3-ubyte.gz"),
         ("data missing.toml", "missing.toml"),
@@ -269,7 +269,7 @@ def test_a_run_on_data_of_ones_own_is_shown_with_them(
         ("", "its data held:load come from your own code, which is never loaded from a run; give --data"),
         ("--data held:load(1)", "gives other data than the run saw"),
         ("--data digits", "--data digits is not the data that r was trained on"),
-        ("--data held:load --clients 3", "is a run, whose data are what they are; leave its other settings out"),
+        ("--data held:load --clients 3", "is a run, whose data are what they are; leave --clients out"),
     ):
         capsys.readouterr()
         assert run(["data", "r", *words.split(), "--out", "n"]) == 2

@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+import fedscope
 from fedscope.checkpoints import FedscopeError, Run, weighted_mean
 from fedscope.cli.main import run
 from fedscope.decomposition.parameters.parameter_names import parse_place
@@ -185,10 +186,22 @@ def test_options_of_the_other_question_are_refused(runs: Path, capsys: pytest.Ca
         (["--sample", "50"], "--sample 50 belongs to --tsne; give both, or neither"),
         (["--colour", "skewness"], "--colour skewness belongs to --tsne; give both, or neither"),
         (["--tsne", "--top", "2"], "--top 2 belongs to densities"),
+        (
+            ["--parameter", "fc1.bias[0]", "--top", "4"],
+            "--top 4 chooses the most skewed parameters where --parameter names none; leave one of the two out",
+        ),
     ):
         capsys.readouterr()
         assert run(["parameters", "runs/fma", *words, "--out", "x"]) == 2
         assert message in capsys.readouterr().err
+    with pytest.raises(
+        FedscopeError, match=r"^top=3 chooses the most skewed parameters where parameters names none; l"
+    ):
+        fedscope.parameters("runs/fma", parameters="fc1.bias[0]", top=3)
+    with pytest.raises(
+        FedscopeError, match=r"^parameters=.*, of which \('fc1\.bias', 0\) is not a text; give a list of"
+    ):
+        fedscope.parameters("runs/fma", parameters=[("fc1.bias", 0)])  # type: ignore[list-item]
     assert run(["parameters", "runs/fma@3/global"]) == 2
     assert "give runs/fma (and --round 3)" in capsys.readouterr().err
 

@@ -71,9 +71,10 @@ def test_the_command_line_says_it_and_goes_on(
     assert run(["train", *small, *words, "--out", "run", "--json"]) == 0
     found = capsys.readouterr()
     assert "fedscope: --rounds is given twice, and the last one counts: 1\n" in found.err
-    assert "--set client.lr=0.1 and --set client.lr=0.2 are both given; the last one counts" in found.err
+    twice = "--set client.lr=0.1 and --set client.lr=0.2 are both given; the last one counts: 0.2"
+    assert f"fedscope: {twice}\n" in found.err
     assert found.err.count("both given") == 2
-    assert "--lr 0.3 and --set client.lr=0.2 are both given; the last one counts" in found.err
+    assert "fedscope: --lr 0.3 and --set client.lr=0.2 are both given; --set counts: 0.2\n" in found.err
     config: Any = Run.open("run").config
     assert config["client"]["lr"] == 0.2
     assert config["run"]["rounds"] == 1

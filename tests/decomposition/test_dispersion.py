@@ -368,7 +368,7 @@ def test_a_file_of_another_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fdr", [0.0, 1.0, -0.1, 5.0, float("nan")])
 def test_rates_out_of_range_are_refused(tmp_path: Path, fdr: float) -> None:
-    with pytest.raises(FedscopeError, match=r"false discovery rate .* is out of range: give one between 0 and 1"):
+    with pytest.raises(FedscopeError, match=r"^fdr = .* is out of range: give one between 0 and 1, such as 0.05$"):
         disperse_round(recorded(tmp_path, matrix(8)), run="toy", fdr=fdr)
 
 

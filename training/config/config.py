@@ -32,6 +32,7 @@ from ..settings.registry import (
 )
 from ..settings.settings import Settings, types_of
 from ..settings.values import parse_value
+from .outside_sections import describe_outside
 from .sections import DataConfig as DataConfig
 from .sections import RecordConfig as RecordConfig
 from .sections import RunConfig as RunConfig
@@ -85,12 +86,12 @@ class Config:
     @classmethod
     def _read(cls, raw: Mapping[str, Any], look: Callable[..., type[Any]]) -> Config:
         for name, table in raw.items():
+            if not isinstance(table, Mapping):
+                raise FedscopeError(describe_outside(name, table))
             if name not in SECTIONS:
                 raise FedscopeError(
                     f"[{name}] is not a section{nearest(name, SECTIONS)}; there are {', '.join(SECTIONS)}"
                 )
-            if not isinstance(table, Mapping):
-                raise FedscopeError(f"{name} = {table!r} is not a section; write [{name}] and its keys below it")
         chosen: dict[str, Any] = {}
         for name, (shelf, selector, default) in METHOD_SECTIONS.items():
             table = dict(raw.get(name, {}))
@@ -262,6 +263,10 @@ def _keys(shelf: RegistryGroup, name: str) -> set[str]:
     return {key.name for key in fields(settings_class(shelf, name))}
 
 
+#: remedies for what is no TOML: of a file that is meant to be, and of another one
+_MEND, _IN_TOML = "mend it, or copy it again", "give the settings in a .toml file, as [run] and rounds = 2 below it"
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """A configuration file as nested tables.
 
@@ -269,7 +274,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         FedscopeError: it does not exist, is no regular file, too long, or not TOML.
     """
     try:
-        return foreign_files.read_toml(path, "a configuration", "mend it, or copy it again")
+        return foreign_files.read_toml(path, "a configuration", _MEND if path.suffix == ".toml" else _IN_TOML)
     except FileNotFoundError:
         raise FedscopeError(f"{path} cannot be read as a configuration: it does not exist; give a .toml file") from None
     except OSError as error:
@@ -299,14 +304,14 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
             )
         table, value = tables.setdefault(section, {}), parse_value(word)
         if key in table and table[key] != value:  # not .get(key, value): a NaN is not equal to itself
-            warn_of_two(f"--set {section}.{key}={table[key]}", f"--set {section}.{key}={value}")
+            warn_of_two(f"--set {section}.{key}={table[key]}", f"--set {section}.{key}={value}", "the last one", value)
         table[key] = value
     return tables
 
 
-def warn_of_two(one: str, last: str) -> None:
-    """Warn of two words of a command line that say the same setting, of which the last one counts."""
-    warn_user(f"{one} and {last} are both given; the last one counts")
+def warn_of_two(one: str, other: str, which: str, value: Any) -> None:
+    """Warn of two ways in which the same setting is given; ``which`` of them counts, and the value that it gives."""
+    warn_user(f"{one} and {other} are both given; {which} counts: {value}")
 
 
 def methods_in(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -336,7 +341,7 @@ def merge(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     for layer in layers:
         for section, table in layer.items():
             if not isinstance(table, Mapping):
-                raise FedscopeError(f"{section} = {table!r} is not a section; write [{section}] and its keys below it")
+                raise FedscopeError(describe_outside(section, table))
             below = merged.setdefault(section, {})
             if section in METHOD_SECTIONS and METHOD_SECTIONS[section][1] in table:
                 shelf, selector, _ = METHOD_SECTIONS[section]

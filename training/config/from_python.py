@@ -12,10 +12,11 @@ from ...checkpoints.io.warn_user import warn_user
 from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from ..user_code.typed import given_keywords, handed_tables, typed_method
-from .config import SECTIONS, Config, merge, methods_in
+from .config import SECTIONS, Config, merge, methods_in, warn_of_two
 from .data_meant import refuse_data
 from .field_names import KEYWORDS
-from .setting_names import OF_SECTIONS, places_of
+from .outside_sections import SELECTORS
+from .setting_names import OF_SECTIONS, offer_setting, places_of
 
 METHOD = "method"
 #: single settings: the keywords of ``train`` and ``sweep`` that their signatures do not name
@@ -44,18 +45,57 @@ def nested_tables(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             f"settings are {type(given).__name__} {given!r}, not a dictionary; give fedscope.Config, or tables as in "
             '{"run": {"rounds": 2}}'
         )
-    method, single, tables = given.get(METHOD), dict[str, dict[str, Any]](), dict[str, Any]()
+    tables, single = _given_two_ways(given)
+    _warn_of_twice(tables, single)
+    return _laid_over(given.get(METHOD), tables, single)
+
+
+def _given_two_ways(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return the tables by section, and those of single settings, which count more.
+
+    Raises:
+        FedscopeError: a name that is neither; a section that is no table.
+    """
+    single, tables = dict[str, dict[str, Any]](), dict[str, Any]()
     for name, value in given.items():
         section, dot, key = str(name).partition(".")
         if dot:
             single.setdefault(section, {})[key] = value
         elif name in SECTIONS:
+            if isinstance(value, str) or not (name in KINDS or isinstance(value, Mapping)):
+                raise FedscopeError(_no_table(name, value))
             tables[name] = value
         elif name != METHOD:
             raise FedscopeError(_unknown(str(name), value))
+    return tables, single
+
+
+def _laid_over(
+    method: Any, tables: Mapping[str, Any], single: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return tables over the choices of a method, and single settings over both."""
     if method is not None and not isinstance(method, str):
         raise FedscopeError(f"method = {method!r} has the wrong type: it takes a string")
     return merge(preset(method) if method else {}, handed_tables(tables), handed_tables(single))
+
+
+def _warn_of_twice(tables: Mapping[str, Any], single: Mapping[str, Mapping[str, Any]]) -> None:
+    """Warn of a setting that both a table and its whole name give, otherwise: the latter counts."""
+    for section, own in single.items():
+        table = tables.get(section)
+        for key, value in own.items():
+            if isinstance(table, Mapping) and key in table and _differ(table[key], value):
+                place = f"{section}.{key}"
+                in_table, by_name = f'{{"{section}": {{"{key}": {table[key]!r}}}}}', f'{{"{place}": {value!r}}}'
+                warn_of_two(in_table, by_name, "the whole name", repr(value))
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Check whether two values differ; of arrays, which have no single answer, whether they are two."""
+    try:
+        return one is not other and bool(one != other)
+    except ValueError:
+        return True
 
 
 def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
@@ -98,7 +138,7 @@ def _given_tables(config: Config | Mapping[str, Any] | None) -> Mapping[str, Map
     of all three, which another one replaces as it is meant to."""
     if isinstance(config, Config):
         return config.tables() if config.given is None else config.given
-    return nested_tables({name: value for name, value in (config or {}).items() if name != METHOD})
+    return _laid_over(None, *_given_two_ways({name: value for name, value in (config or {}).items() if name != METHOD}))
 
 
 def _warn_of_dropped(
@@ -171,8 +211,23 @@ def _in_tables(place: str) -> str:
     return f'{{"{place}": ...}}'
 
 
+def _no_table(section: str, value: Any) -> str:
+    """Say how a section is given whose name has a single value."""
+    table = (
+        f'{{"{SELECTORS[section]}": {value!r}}}' if section in SELECTORS and isinstance(value, str) else "{KEY: VALUE}"
+    )
+    return f'{section} = {value!r} is not a section; give its settings as {{"{section}": {table}}}'
+
+
 def _unknown(name: str, value: Any) -> str:
     """Say what a name may have meant: a setting of a section, or a word near it."""
+    if isinstance(value, Mapping):
+        turned = [place for section in value for place in places_of(name) if place.place == f"{section}.{name}"]
+        if turned:  # {"rounds": {"run": 1}}
+            section = turned[0].place.partition(".")[0]
+            return f'{name} is a setting of a section; give {{"{section}": {{"{name}": {value[section]!r}}}}}'
+        hint = nearest(name, SECTIONS) or offer_setting(name)
+        return f"{name} is neither a section nor a setting{hint}; sections are {', '.join(SECTIONS)}"
     places = [section for section, kind in OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]
     places += [section for section, (_, selector, _) in METHOD_SECTIONS.items() if name == selector != METHOD]
     if places:

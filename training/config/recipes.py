@@ -12,6 +12,7 @@ from typing import Any
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.keywords import speaking
 from ...checkpoints.io.number_words import exact
 from ..settings.registry import METHOD_SECTIONS, canonical_method, preset
 from .config import SECTIONS, merge, methods_in
@@ -88,7 +89,8 @@ class Recipe:
         >>> tables["client"]["sam_rho"], tables["data"]["clients"], tables["run"]["rounds"]
         (0.2, 80, 400)
         """
-        own = preset(method) if method else {}
+        with speaking({"method": None}):
+            own = preset(method) if method else {}
         if own and own["average"]["method"] == "none":
             del own["average"]
         # all methods are chosen before their settings are laid on them: another choice would drop these

@@ -136,6 +136,10 @@ def stored_tables(path: Path, flag: str = "--data ") -> dict[str, Any]:
         FedscopeError: data; what :func:`~fedscope.training.config.config.read_toml` refuses.
     """
     refuse_data(path, "not a configuration", flag)
+    if (path / "run.json").exists():
+        own = path / "config.toml"
+        way = f"give its settings, {own}" if own.exists() else "it has none of its own, so give a .toml file"
+        raise FedscopeError(f"{path} is a run, not a configuration; {way}")
     stored = read_toml(path)
     return recorded_tables(stored) if (path.parent / "run.json").exists() else stored
 

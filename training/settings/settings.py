@@ -12,6 +12,9 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.given_values import plain_number
+from ...checkpoints.io.shell_words import quoted
+from ...command_line import answering
+from .values import format_value
 
 
 def setting(
@@ -141,6 +144,9 @@ def _of_type(value: Any, hint: Any, place: str) -> Any:
     wrong = "is not a choice" if choice else "has the wrong type"
     listed = isinstance(value, str) and any(get_origin(option) is tuple for option in options)
     shown = f", written [{value.strip('()')}]" if listed and "," in value else ""
+    if not shown and _match_any([value], hint):  # one of a list
+        shown = f"; give --set {quoted(f'{place}={format_value([value])}')}"
+        shown = shown if answering.get() else f", written {format_value([value])}"
     raise FedscopeError(f"{place} = {value!r} {wrong}: it takes {' or '.join(map(_describe_hint, options))}{shown}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set, Sized, ValuesView
 from dataclasses import fields
 from os import PathLike
@@ -11,6 +12,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.visible_text import visible
+from ...command_line import answering
 from ..config.config import SECTIONS
 from ..config.recipes import Cell
 from ..config.sections import DataConfig, RecordConfig, RunConfig
@@ -25,6 +27,9 @@ METHOD, LABEL = "method", "label"
 #: more runs, or seeds, are a slip
 MOST = 10_000
 _FORM = 'give settings with their values, as {"method": ["fma", "ima"]}'
+#: how axes are given: on a command line, and in Python
+_WORDS = "write section.key=value,value as in run.participation=0.1,0.2, or method=fma,ima"
+_MAPPING = 'give it as in {"run.participation": [0.1, 0.2]}, or methods as in {"method": ["fma", "ima"]}'
 _CLOSED_BY = {'"': '"', "'": "'", "[": "]"}
 
 
@@ -87,8 +92,11 @@ def _value(word: str) -> Any:
     return word[1:-1] if len(word) > 1 and word[0] == word[-1] and word[0] in "'\"" else parse_value(word)
 
 
-def refuse_strange_key(key: str) -> None:
+def refuse_strange_key(key: str, way: str = _WORDS) -> None:
     """Refuse what no configuration has.
+
+    Args:
+        way: how axes are given, for the sentence: on a command line, or in Python.
 
     Raises:
         FedscopeError: says the nearest that there is.
@@ -102,10 +110,7 @@ def refuse_strange_key(key: str) -> None:
         known = [whole[key]]
     same = known if key in whole else [place for place in known if place.partition(".")[2] == key]
     hint = f'; did you mean "{same[0]}"?' if same else nearest(key, (METHOD, *known))
-    raise FedscopeError(
-        f"{key!r} is not a setting that can be varied{hint or ';'} write section.key=value,value as in "
-        "run.participation=0.1,0.2, or method=fma,ima"
-    )
+    raise FedscopeError(f"{key!r} is not a setting that can be varied{hint or ';'} {way}")
 
 
 def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
@@ -117,8 +122,12 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
     if isinstance(values, Set) and values:
         ordered = visible(sorted(values, key=str))[:80]
         raise FedscopeError(f"{key} has a set of values, which has no order; give a list, as in {ordered}")
-    if isinstance(values, str | Mapping) or not isinstance(values, Sized) or not len(values):
-        raise FedscopeError(f"{key} has {values!r}, which is not a list of values; give one, as in [{values!r}]")
+    if isinstance(values, Sized) and not isinstance(values, str | Mapping) and not len(values):
+        raise FedscopeError(f"{key} has no values; give some, or leave it out")
+    if isinstance(values, str | Mapping) or not isinstance(values, Sized):
+        raise FedscopeError(
+            f"{key} has {values!r}, which is not a list of values; give one, as in {_listed(key, values)}"
+        )
     for value in values:
         refuse_code(key, value)
     double = [value for i, value in enumerate(values) if value in values[:i]]
@@ -126,13 +135,54 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
         raise FedscopeError(f"{key} has the value {double[0]} twice; leave one out")
 
 
+def with_values(key: str) -> str:
+    """How a key is varied, for sentences: on a command line, or in Python.
+
+    >>> with_values("run.rounds")
+    '{"run.rounds": [A, B, C]}'
+    """
+    return f"{key}=A,B,C" if answering.get() else f'{{"{key}": [A, B, C]}}'
+
+
+def _listed(key: str, value: Any) -> str:
+    """Write the list that stands for what was given in its place: of a command line's words the values.
+
+    >>> _listed("client.lr", "0.1,0.2"), _listed("data.partition", "iid,shards:2,250"), _listed("run.rounds", 5)
+    ('[0.1, 0.2]', "['iid', 'shards:2,250']", '[5]')
+    """
+    if isinstance(value, Mapping):
+        return f"[{', '.join(map(repr, value))}]" if value else "[A, B]"
+    if not isinstance(value, str):
+        return f"[{value!r}]"
+    between = r",(?!\s*\d)" if key == "data.partition" else ","  # shards:2,250 is one
+    return repr([_value(word) for word in re.split(between, value) if word.strip()])
+
+
+def _refuse_table(section: str, table: Mapping[str, Any]) -> None:
+    """Refuse a section with its settings, as a configuration has it: of an axis each setting has its whole name."""
+    whole = {f"{section}.{key}": of if isinstance(of, list | tuple) else [of] for key, of in table.items()}
+    raise FedscopeError(
+        f"{section} has a table of settings, and each setting is varied by its whole name; give {whole}"
+    )
+
+
+def _refuse_keys(axis: Mapping[Any, Any]) -> None:
+    for key, value in axis.items():
+        if key in SECTIONS and isinstance(value, Mapping) and value:
+            _refuse_table(key, value)
+        if key != LABEL:
+            refuse_strange_key(str(key), _MAPPING)
+
+
 def cells_given(axes: Any) -> list[list[Cell]]:
     """Return axes that Python was given as cells; a mapping is of settings with their values.
 
     Raises:
-        FedscopeError: something else; what :func:`refuse_strange_values` and :func:`refuse_code` refuse.
+        FedscopeError: something else; what :func:`refuse_strange_key`, :func:`refuse_strange_values` and
+            :func:`refuse_code` refuse.
     """
     if isinstance(axes, Mapping):
+        _refuse_keys(axes)
         values = {key: list(of) if isinstance(of, Iterator | KeysView | ValuesView) else of for key, of in axes.items()}
         if isinstance(tasks := values.get(PLACE), list | tuple):
             values[PLACE] = list(map(handed_task, tasks))
@@ -149,6 +199,7 @@ def cells_given(axes: Any) -> list[list[Cell]]:
         for cell in found[-1]:
             if not isinstance(cell, Mapping):
                 raise FedscopeError(f"axes have the cell {_shown(cell)}, which is no mapping of settings; {_FORM}")
+            _refuse_keys(cell)
             for key, value in cell.items():
                 refuse_code(key, value)
     return found

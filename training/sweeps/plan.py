@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...checkpoints import FedscopeError, explain_read_errors, write_durably
 from ...checkpoints.io.untrusted import RESULT, read_json
+from ...command_line import answering
 from ...old_paths import names_of
 from ...results import plain
 from ...results.versions import versions
@@ -25,7 +26,7 @@ from ..settings.own_code import OwnCode, short_name
 from ..settings.registry import METHOD_SECTIONS, canonical_method
 from ..settings.values import format_value
 from ..user_code.typed import typed_tables
-from .axes import LABEL, METHOD, MOST, refuse_strange_key
+from .axes import LABEL, METHOD, MOST, refuse_strange_key, with_values
 from .own_code import code_sums, typed_cell
 from .own_task import PLACE, refuse_unfit_task, with_typed_task
 from .schedule import GIVEN, SharedHistory, shared_histories
@@ -194,7 +195,10 @@ def plan_sweep(
     asked = tuple(tuple(typed_cell(plain(cell, finite=False)) for cell in axis) for axis in axes)
     varied = recipe(setup.recipe).axes if own else asked
     if not varied and not seeds:
-        raise FedscopeError("there is nothing to vary; give keys, as in run.participation=0.1,0.2, or --seeds 0..2")
+        way = 'axes, as in {"run.participation": [0.1, 0.2]}, or seeds=[0, 1, 2]'
+        if answering.get():
+            way = "keys, as in run.participation=0.1,0.2, or --seeds 0..2"
+        raise FedscopeError(f"there is nothing to vary; give {way}")
     _refuse_double_keys(varied, given, seeds, setup.recipe if own else "")
     cells = cells_of(varied)
     if (count := len(cells) * max(1, len(seeds))) > MOST:
@@ -453,7 +457,9 @@ def _refuse_double_keys(axes: Sequence[Sequence[Cell]], given: Tables, seeds: Se
                 raise FedscopeError(f"{key} is varied twice; give all of its values in one axis")
             section, _, last = key.partition(".")
             if last in given.get(section, {}):
-                remedy = f"give what is to be varied yourself, as in {key}=A,B,C" if recipe_name else "leave one out"
+                remedy = (
+                    f"give what is to be varied yourself, as in {with_values(key)}" if recipe_name else "leave one out"
+                )
                 by = f"{recipe_name} varies" if recipe_name else "the sweep varies"
                 flag = "--task" if key == PLACE else f"--set {key}"
                 raise FedscopeError(f"{flag} sets what {by}; {remedy}")

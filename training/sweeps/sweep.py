@@ -149,7 +149,8 @@ def sweep(
         stored = nested_tables(config) if isinstance(config, Mapping) else stored_tables(Path(config))
     cells = cells_given(axes)
     learnt = {} if task is None else {"model": {"task": handed_task(task)}}
-    laid = merge(nested_tables(settings or {}), tables_of_keywords(single), learnt)
+    tables, keywords = nested_tables(settings or {}), merge(tables_of_keywords(single), learnt)
+    laid = merge(tables, keywords)
     setup, plan_of = Setup(recipe, stored, scale, PYTHON_DEFAULT), partial(plan_sweep, axes=cells, share=share)
     chosen = checked_seeds(seeds)
     try:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, nearest
 from ...checkpoints.io.visible_text import in_markdown, visible
+from ...command_line import answering
 from ...plotting.printed import printed_setting, printed_words
 from ...results.csv_cells import cell as csv_cell
 from ..curves.measures import measure_of
@@ -43,13 +44,16 @@ def format_table(table: Comparison, form: str) -> str:
         FedscopeError: an unknown form.
     """
     refuse_unknown(form)
-    return FORMS[form](table)
+    return FORMS[form.lower()](table)
 
 
 def refuse_unknown(form: str) -> None:
     """Raises as :func:`format_table`."""
-    if form not in FORMS:
-        raise FedscopeError(f"--format {form!r} is not known{nearest(form, FORMS)}; give {', '.join(FORMS)}")
+    if not isinstance(form, str) or form.lower() not in FORMS:
+        option = "--format" if answering.get() else "form ="
+        raise FedscopeError(
+            f"{option} {form!r} is not known{nearest(str(form).lower(), FORMS)}; give {', '.join(FORMS)}"
+        )
 
 
 def _text(table: Comparison) -> str:

@@ -407,5 +407,10 @@ def test_a_question_goes_on_from_where_it_was_kept(runs: Path, tmp_path: Path, m
     with pytest.raises(KeyboardInterrupt):
         question.answer(Execution(tmp_path / "kept"))
     assert len(json.loads((tmp_path / "kept").read_text().splitlines()[2])["value"]["sizes"]) == 8
-    assert question.answer(Execution(tmp_path / "kept")).numbers() == whole.numbers()
+    # the path alone is as good
+    assert question.answer(str(tmp_path / "kept")).numbers() == whole.numbers()
     assert len(calls) == 3
+    with pytest.raises(FedscopeError, match=r"^3 is no path; give text or a pathlib\.Path$"):
+        question.answer(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r'^fedscope\.embed has no setting .embed.; did you mean "method"\?$'):
+        fedscope.embed("runs/fma", embed="pca")  # type: ignore[call-arg]

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, write_durably
+from fedscope.command_line import speaking_flags
 from fedscope.results import (
     ArrayResult,
     Collection,
@@ -287,6 +288,29 @@ def test_figures_and_pages_go_by_the_ends_of_their_names_and_those_of_several_re
         ".fma": (1, "", None, {}),
         ".fma.more": (1, ".more", None, {}),
     }
+
+
+def test_a_title_and_a_width_of_another_kind_are_refused_before_anything_is_drawn() -> None:
+    shown = Shown(ROWS.entries)
+    for refused in (lambda: shown.figure(title=3), lambda: shown.figures(title=3), lambda: shown.pages(title=3)):  # type: ignore[arg-type]
+        with pytest.raises(FedscopeError, match=r"^title=3 is not a text; give one$"):
+            refused()
+    with pytest.raises(FedscopeError, match=r"^width='3in' is not a number; give one, as width=3\.5$"):
+        shown.figure("3in")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("result", [ROWS, CURVE, Both({".ima": ROWS})])
+def test_a_place_below_a_file_is_refused_in_one_sentence_and_a_command_says_it_itself(
+    result: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "good.toml"
+    file.write_text("")
+    for base in (file / "x", file / "deep" / "x"):
+        with pytest.raises(FedscopeError) as refused:
+            result.save(base)
+        assert str(refused.value) == f"{file} is a file, and nothing can be written below it; write elsewhere"
+        with speaking_flags(), pytest.raises(OSError, match=r"File exists|Not a directory"):
+            result.save(base)
 
 
 @pytest.mark.drawn

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedscope
-from fedscope.checkpoints import FedscopeError
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.training.config.from_python import config_with, nested_tables
 from fedscope.training.config.sources import Setup
 from fedscope.training.settings.registry import find, preset
@@ -75,9 +75,54 @@ def test_what_is_no_setting_is_refused_with_what_is_near(tmp_path: Path, given: 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_setting_that_is_given_twice_is_said_once_with_what_counts(recwarn: pytest.WarningsRecorder) -> None:
+    config_with({"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}, {"epochs": 2})
+    assert [str(one.message) for one in recwarn] == [
+        '{"run": {"rounds": 2}} and {"run.rounds": 3} are both given; the whole name counts: 3'
+    ]
+    recwarn.clear()
+    nested_tables({"run": {"rounds": 2}, "run.rounds": 2, "run.seed": 1})
+    partition = [np.arange(5), np.arange(5, 9)]
+    nested_tables({"data": {"partition": partition}, "data.partition": partition})
+    assert not recwarn
+    with pytest.warns(FedscopeWarning, match=r"are both given; the whole name counts"):
+        nested_tables({"data": {"partition": [np.arange(3)]}, "data.partition": [np.arange(4)]})
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"data": "digits"}, """data = 'digits' is not a section; give its settings as {"data": {"name": 'digits'}}"""),
+        ({"run": 2}, 'run = 2 is not a section; give its settings as {"run": {KEY: VALUE}}'),
+        ({"rounds": {"run": 1}}, 'rounds is a setting of a section; give {"run": {"rounds": 1}}'),
+        (
+            {"rounds": {"x": 1}},
+            'rounds is neither a section nor a setting; did you mean "run"?; sections are data, '
+            "model, client, server, average, run, record",
+        ),
+        (
+            {"model": {"hidden": 32}},
+            "model.hidden = 32 has the wrong type: it takes a list, each a whole number, written [32]",
+        ),
+    ],
+)
+def test_a_remedy_is_one_of_python_s(tmp_path: Path, given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(FedscopeError) as refused:
+        fedscope.train(given, tmp_path / "run")
+    assert str(refused.value) == sentence
+
+
+def test_a_method_of_another_section_is_offered_in_whole_quotes(tmp_path: Path) -> None:
+    with pytest.raises(FedscopeError, match=r"; did you mean client='fedprox'\?; it has adabest, "):
+        fedscope.train({"run.rounds": 1}, tmp_path / "run", server="fedprox")
+    with pytest.raises(FedscopeError, match=r"^method='fedasamm' is not a method that fedscope knows; did you mean"):
+        fedscope.recipe("ima/fig2").configured("fedasamm")
+
+
 def test_what_is_given_is_not_changed() -> None:
     given = {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}
-    assert nested_tables(given)["run"] == {"rounds": 3}
+    with pytest.warns(FedscopeWarning):
+        assert nested_tables(given)["run"] == {"rounds": 3}
     assert given == {"run": {"rounds": 2}, "run.rounds": 3, "method": "ima"}
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, WriterLock
 from fedscope.checkpoints.io import atomic
+from fedscope.command_line import speaking_flags
 from fedscope.training import Config, Setup, Sweep, merge, resume, sweep, train_plan
 from fedscope.training.config.sources import stored_tables, with_place
 from fedscope.training.jobs.progress import Progress
@@ -186,7 +187,7 @@ def test_seeds_alone_are_a_sweep_of_what_is_given() -> None:
     assert [run.name for run in plan_of(seeds=(0, 1)).runs] == ["seed0", "seed1"]
     assert [run.name for run in plan_sweep(Setup("ima/fig1"), (), (4,)).runs] == ["seed4"]
     for setup in (Setup(), Setup("ima/fig1")):
-        with pytest.raises(FedscopeError, match=r"there is nothing to vary; give keys, as in .*, or --seeds"):
+        with speaking_flags(), pytest.raises(FedscopeError, match=r"to vary; give keys, as in .*, or --seeds 0\.\.2$"):
             plan_sweep(setup, ())
 
 
@@ -241,11 +242,10 @@ def test_a_plan_that_makes_no_sense_is_refused_before_anything_is_made(
 
 
 def test_a_setting_of_all_runs_is_none_that_the_recipe_varies() -> None:
-    with pytest.raises(
-        FedscopeError,
-        match=r"^--set run\.participation sets what ima/fig6b varies; give what is to be varied yourself, as in "
-        r"run\.participation=A,B,C$",
-    ):
+    said = r"run\.participation sets what ima/fig6b varies; give what is to be varied yourself, as in "
+    with pytest.raises(FedscopeError, match=rf'^{said}\{{"run\.participation": \[A, B, C\]\}}$'):
+        sweep(recipe="ima/fig6b", settings={"run.participation": 0.5}, out="nowhere")
+    with speaking_flags(), pytest.raises(FedscopeError, match=rf"^--set {said}run\.participation=A,B,C$"):
         plan_sweep(Setup("ima/fig6b"), (), (), {"run": {"participation": 0.5}})
     assert plan_sweep(Setup("ima/fig6b"), (), (), {"run": {"rounds": 5}}).runs[0].config.run.rounds == 5
 
@@ -260,7 +260,20 @@ def test_from_python_axes_are_mappings_or_cells() -> None:
             "method=fma,ima",
             r"axes are 'method=fma,ima', a text; give settings with their values, as \{.method.: \[.fma., .ima.\]\}$",
         ),
-        ({"method": []}, r"method has \[\], which is not a list of values"),
+        ({"method": "fma,ima"}, r"; give one, as in \['fma', 'ima'\]$"),
+        ({"client.lr": "0.1,0.2"}, r"; give one, as in \[0\.1, 0\.2\]$"),
+        ({"data.partition": "iid,shards:2,250"}, r"; give one, as in \['iid', 'shards:2,250'\]$"),
+        (
+            {"client": {"lr": [0.1, 0.2]}},
+            r"^client has a table of settings, and each setting is varied by its whole name; give \{'client\.lr': "
+            r"\[0\.1, 0\.2\]\}$",
+        ),
+        (
+            {"lr": [0.1, 0.2]},
+            r"^'lr' is not a setting that can be varied; did you mean \"client\.lr\"\? give it as in "
+            r'\{"run\.participation": \[0\.1, 0\.2\]\}, or methods as in \{"method": \["fma", "ima"\]\}$',
+        ),
+        ({"method": []}, r"^method has no values; give some, or leave it out$"),
         ({"method": ["fma", Fraction]}, r"a sweep writes its values into files; .* as 'fractions:Fraction'"),
         ([[{"method": "fma"}, {"method": Fraction(1)}]], r"a sweep writes its values into files; give the name of"),
         ({"server": [Fraction]}, r"'server' is not a setting that can be varied; did you mean \"server.method\"\?"),

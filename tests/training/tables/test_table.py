@@ -824,8 +824,9 @@ def test_refusals(grid: dict[tuple[str, float, int], Run], tmp_path: Path) -> No
         table(runs, measures="accurcy")
     with pytest.raises(FedscopeError, match=r"baseline='ima' is not a row.*the rows are fma"):
         table(runs, baseline="ima")
-    with pytest.raises(FedscopeError, match=r"--format 'tex' is not known"):
+    with pytest.raises(FedscopeError, match=r"^form = 'tex' is not known"):
         table(runs).text("tex")
+    assert table(runs).text("LaTeX") == table(runs).text("latex")
     with pytest.raises(FedscopeError, match=r"no run has measured averaged_test_error|has no"):
         table(runs, measures="averaged_test_error")
     draw = np.random.default_rng(0)

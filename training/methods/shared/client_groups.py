@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from ....checkpoints import FedscopeError, Round, Weights, read_chunks
+from ....command_line import answering
 from .micro_classes import (
     Array,
     Clusters,
@@ -61,7 +62,10 @@ class Criteria:
             ("quantile", self.quantile is None or 0 < self.quantile <= 1, "greater than 0 and at most 1"),
         ):
             if not holds:
-                raise FedscopeError(f"{name} = {getattr(self, name)!r} is out of range: it must be {range_}")
+                value = getattr(self, name)
+                shown = f"{value:g}" if isinstance(value, float) else repr(value)
+                said = f"--{name.replace('_', '-')} {shown}" if answering.get() else f"{name} = {value!r}"
+                raise FedscopeError(f"{said} is out of range: it must be {range_}")
 
 
 @dataclass(frozen=True, eq=False)
