@@ -146,7 +146,8 @@ class Derivatives:
                 gradient: Callable[[np.ndarray], np.ndarray] | None = partial(own.gradient_near, model, *there)
             except Exception:  # whatever a forward or a task does that takes no float64: it is asked in its own type
                 own = _Differentiable(self._module, self._task, self.compute, self._trained)
-                vectors, products, scale = own.in_directions(model, x, y)
+                with self.compute.products():
+                    vectors, products, scale = own.in_directions(model, x, y)
                 gradient = None
             check_products(type(self._module).__name__, vectors, products, gradient, scale)
         return seen.met

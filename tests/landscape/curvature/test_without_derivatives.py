@@ -107,6 +107,16 @@ def test_a_loss_that_is_linear_has_a_hessian_of_zeros() -> None:
     assert values["gradient_norm"] > 0  # type: ignore[operator]
 
 
+def test_a_loss_that_is_piecewise_linear_has_a_hessian_of_zeros() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(20, 200)
+    asked: dict[str, Any] = {"data": (x, x[:, 0]), "draws": 1, "task": nn.L1Loss()}
+    made = fedscope.sharpness(nn.Linear(200, 1), top=2, probes=2, **asked).models[0]
+    values = {one.name: one.value for one in made.measures}
+    assert [values[f"eigenvalue_{i}"] for i in (1, 2, "min")] == [0.0, 0.0, 0.0]
+    assert values["trace"] == 0.0
+
+
 def test_checkpoints_that_are_not_reentrant_give_the_same_numbers() -> None:
     found = []
     for how in ("plain", "other"):
