@@ -6,7 +6,7 @@ combined model would have measured itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,24 @@ class Normalization:
         names = frozenset(self.others) | (frozenset() if self.policy == "keep" else self.statistics)
         # looked at where there are any alone: a stored model may be read for it
         return names if names and all(base.buffers.keys() >= names for base in bases) else frozenset()
+
+    def cut_variances(
+        self, bases: Sequence[Weights], points: Iterable[Sequence[float]], names: Collection[str] | None = None
+    ) -> dict[str, int]:
+        """Count the combinations Σ_j c_j w_j with a running variance below 0, which is taken as 0, for the attributes
+        of a result; nothing where there are none.
+
+        Args:
+            points: c of each.
+            names: of what is combined; None: all that the policy combines.
+        """
+        if self.policy != "interpolate" or not (beyond := [c for c in points if min(c) < 0]):
+            return {}
+        combined = self.combined(bases) if names is None else names
+        held = [name for name in bases[0].buffers if name in combined and name.endswith("running_var")]
+        values = [np.concatenate([[0.0], *(np.ravel(base.buffers[name]) for name in held)]) for base in bases]
+        count = sum(bool((np.tensordot(np.asarray(c), values, 1) < 0).any()) for c in beyond)
+        return {"cut_variances": count} if count else {}
 
     def among(
         self, models: Sequence[Model], answers: Callable[[Weights, int], np.ndarray], what: str = "between them"

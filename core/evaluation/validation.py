@@ -144,7 +144,7 @@ def try_out(replica: Replica, data: Sequence[tuple[Samples, Inputs, Tensor]]) ->
             whatever is answered; a task of the user's own that gives no loss a sample.
     """
     for part, x, y in data:
-        part.task.fit(_answer(replica, x[:1], part), part)
+        _fitting(replica, x[:2], part)
         if is_own_task(part.task):
             few = min(len(x), 2)
             outputs = _answer(replica, x[:few], part)
@@ -174,10 +174,51 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
         return samples
     refuse_shapeless(module)
     replica = replica_for(module, samples.x[:1])
-    outputs = _answer(replica, replica.prepare(samples.x[:1]), samples)
-    samples.task.fit(outputs, samples)
+    outputs = _fitting(replica, replica.prepare(samples.x[:2]), samples)
     found = samples.task.classes_of(outputs, samples)
     return samples if found is None else replace(samples, classes=found, classes_seen=False)
+
+
+def _fitting(replica: Replica, two: Inputs, part: Samples) -> Tensor:
+    """Return the outputs of the first of two samples (of one where there is no other), which fit the task.
+
+    Raises:
+        FedscopeError: they do not, or the module takes no sample alone. Any analysis may give it one: the last of a
+            data set is alone in its batch where their number wants it.
+    """
+    try:
+        outputs = _answer(replica, two[:1], part)
+        part.task.fit(outputs, part)
+    except FedscopeError as error:
+        try:
+            together = _answer(replica, two, part)
+            part.task.fit(together[:1], part)
+        except Exception:  # what it fails with on one is said
+            raise error from error.__cause__
+        if len(together) < 2:
+            raise
+        if error.__cause__ is not None:
+            raise FedscopeError(_not_alone(part, error.__cause__)) from error.__cause__
+        raise FedscopeError(
+            f"the module returns outputs of shape {list(outputs.shape)} for one sample of {part.label} and "
+            f"{list(together.shape)} for two, as .squeeze() does, which takes the axis of samples away where there is "
+            "one; write .flatten(1) in its place"
+        ) from None
+    return outputs
+
+
+def _not_alone(part: Samples, error: BaseException) -> str:
+    """Say that a module takes two samples and no single one."""
+    begin = f"the module takes two samples of {part.label} and fails on one"
+    if "more than 1 value per channel" in str(error):
+        return (
+            f"{begin}: a batch normalization without running statistics takes mean and variance of the batch, and one "
+            "value has no variance; give it track_running_stats=True (training=self.training), or take nn.LayerNorm"
+        )
+    return (
+        f"{begin} ({_reason(error)}), as behind .squeeze(), which takes the axis of samples away where there is one; "
+        "write .flatten(1) in its place"
+    )
 
 
 def _answer(replica: Replica, x: Tensor, part: Samples) -> Tensor:
@@ -355,6 +396,6 @@ def refuse_mixing(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
             )
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """Return the class and the first line of what was raised."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no reason given'])[0]}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import write_durably
-from ..checkpoints.io.errors import list_few
+from ..checkpoints.io.errors import count_of, list_few
 from ..checkpoints.io.safe_write import explain_unwritten
 from ..checkpoints.io.visible_text import visible
 from ..results.pictures import picture_of, quiet
@@ -245,6 +245,8 @@ def describe_statistics(attrs: Mapping[str, Any], policy: str) -> str:
     'normalization statistics re-estimated on 2,000 train samples'
     >>> describe_statistics({"statistics_of": "ima@20/global"}, "keep"), describe_statistics({}, "interpolate")
     ('normalization statistics of ima@20/global', 'normalization statistics interpolated')
+    >>> describe_statistics({"cut_variances": 2}, "interpolate")
+    'normalization statistics interpolated (variances cut at 0 at 2 points beyond the ends)'
     >>> describe_statistics({"other_buffers": ["0.weight_u", "0.weight_v"]}, "none")
     'buffers 0.weight_u, 0.weight_v interpolated'
     """
@@ -271,7 +273,10 @@ def _describe_policy(attrs: Mapping[str, Any], policy: str) -> str:
         return f"normalization statistics re-estimated on {attrs.get('calibration_samples', 0):,} {split}samples"
     if policy == "keep":
         return f"normalization statistics of {shorten_label(str(attrs.get('statistics_of', 'one model')), 40)}"
-    return "normalization statistics interpolated" if policy == "interpolate" else ""
+    if policy != "interpolate":
+        return ""
+    words, cut = "normalization statistics interpolated", int(attrs.get("cut_variances", 0))
+    return f"{words} (variances cut at 0 at {count_of(cut, 'point')} beyond the ends)" if cut else words
 
 
 def describe_errors(sentence: str, over: str) -> str:

@@ -16,6 +16,7 @@ from ...checkpoints import FedscopeError, Layout, Weights
 from ...checkpoints.io.errors import list_few
 from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
+from ...evaluation.differentiation import dense, refuse_left_out
 from ...evaluation.float64 import require_float64
 from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
@@ -172,6 +173,7 @@ class _Gradients(FlatModule):
         self.load(model.parameters, model.buffers)
         self._sketch = None if sketch is None else tuple(part.to(self.device) for part in sketch)
         self._dimension = dimension
+        self._tried = False
         own: dict[str, Any] = dict(self.module.named_parameters(remove_duplicate=False))
         # by parameter, so that one with two names counts once
         places = self.layout.slices
@@ -185,8 +187,12 @@ class _Gradients(FlatModule):
         """Return the projected gradients of all outputs, float32 [C, m]."""
         try:
             f = self.module(self.prepare(sample.unsqueeze(0)))[0]
+            if not self._tried:
+                self._tried = True
+                refuse_left_out(self.original, f.sum(), list(self._places))
             every = [
-                torch.autograd.grad(one, list(self._places), retain_graph=True, materialize_grads=True) for one in f
+                dense(torch.autograd.grad(one, list(self._places), retain_graph=True, materialize_grads=True))
+                for one in f
             ]
         except RuntimeError as error:
             if is_out_of_memory(error):
@@ -197,7 +203,7 @@ class _Gradients(FlatModule):
             ) from error
         return torch.stack([self._projected(parts) for parts in every]).float()
 
-    def _projected(self, parts: tuple[Tensor, ...]) -> Tensor:
+    def _projected(self, parts: list[Tensor]) -> Tensor:
         total = torch.zeros(self._dimension, dtype=self.w.dtype, device=self.device)
         for where, part in zip(self._places.values(), parts, strict=True):
             if self._sketch is None:

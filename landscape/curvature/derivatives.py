@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -14,14 +15,16 @@ from torch import Tensor, nn
 from ...checkpoints import Weights
 from ...evaluation.accelerators import refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
-from ...evaluation.differentiation import differentiating, refuse_without_gradient
+from ...evaluation.differentiation import dense, differentiating, refuse_left_out, refuse_without_gradient
 from ...evaluation.evaluator import default_batch
 from ...evaluation.float64 import where_float64
 from ...evaluation.memory import halve_without_memory
 from ...evaluation.model_replica import FlatModule
+from ...evaluation.module_copy import copy_module
 from ...evaluation.process_switches import plain_attention, without_cudnn
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import Task
+from .second_derivatives import DIRECTIONS, FEW, PlainWeightNorm, check_products
 
 # At most so many samples at a time, because second derivatives keep several times a forward pass's activations. A GPU
 # is given more, which cost it hardly more, and half as many where memory does not do.
@@ -81,6 +84,9 @@ class Derivatives:
             self._y = samples.y.to(self.device)
         self.layout = first.layout
         self._idle = [first]
+        self._tried = False
+        # whether weight normalization is differentiated in plain operations; None until that is known
+        self._plain: bool | None = None
         self._sums_on = where_float64(self.compute).device
         starts = range(0, len(samples), self.batch)
         each = -(-len(starts) // SHARES)
@@ -89,6 +95,7 @@ class Derivatives:
 
     def gradient(self, model: Weights, moved: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """L and ∇L, float64 [P], at the model, or with its buffers at the parameters ``moved`` [P]."""
+        self._try_once(model)
         parameters = model.parameters if moved is None else moved
         total = self._sum(model, parameters, lambda own, x, y: own.loss_and_gradient(x, y), 1)
         return float(total[0, -1]), total[0, :-1]
@@ -97,11 +104,53 @@ class Derivatives:
         """H v for every row v of ``vectors`` [K, P] with H = ∇²L at the model, float64 [K, P].
 
         Several at once share the passes up to the gradient.
+
+        Raises:
+            FedscopeError: torch's second derivatives are wrong.
         """
+        self._try_once(model)
+        if self._plain is None:
+            self._plain = self._try_twice(model)
+        plain = self._plain
+
+        def ask(own: _Differentiable, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
+            with PlainWeightNorm() if plain else nullcontext():
+                yield from own.products(x, y, v)
+
         with refuse_without_memory(self.device, f"hold {len(vectors)} directions of {self.layout.size:,} parameters"):
             # rounded before they travel
             v = torch.as_tensor(vectors).to(self._idle[0].w.dtype).to(self.device)
-        return self._sum(model, model.parameters, lambda own, x, y: own.products(x, y, v), len(v))[:, :-1]
+        return self._sum(model, model.parameters, ask, len(v))[:, :-1]
+
+    def _try_once(self, model: Weights) -> None:
+        """Refuse a loss of whose gradient torch leaves something out."""
+        if self._tried:
+            return
+        (own,) = self._idle
+        own.load(model.parameters, model.buffers)
+        with differentiable_twice(self._module), self.compute.products():
+            own.try_once(self._x[:FEW], self._y[:FEW])
+        self._tried = True
+
+    def _try_twice(self, model: Weights) -> bool:
+        """Refuse a loss whose second derivatives torch has wrong, and tell whether there is weight normalization.
+
+        On the processor in float64 where the network computes in it.
+        """
+        x, y = self._x[:FEW], self._y[:FEW]
+        with differentiable_twice(self._module), PlainWeightNorm() as seen:
+            try:
+                own = _Differentiable(copy_module(self._module).double(), self._task, CPU, self._trained)
+                there = own.prepare(x.cpu()), y.cpu().double() if y.is_floating_point() else y.cpu()
+                vectors, products, scale = own.in_directions(model, *there)
+                gradient: Callable[[np.ndarray], np.ndarray] | None = partial(own.gradient_near, model, *there)
+            except Exception:  # whatever a forward or a task does that takes no float64: it is asked in its own type
+                own = _Differentiable(self._module, self._task, self.compute, self._trained)
+                with self.compute.products():
+                    vectors, products, scale = own.in_directions(model, x, y)
+                gradient = None
+            check_products(type(self._module).__name__, vectors, products, gradient, scale)
+        return seen.met
 
     def _sum(self, model: Weights, parameters: np.ndarray, ask: Ask, rows: int) -> np.ndarray:
         """Rows [K, P + 1], the loss last, that ``ask`` yields batch by batch, summed and divided by n."""
@@ -183,14 +232,58 @@ class _Differentiable(FlatModule):
                 given = [gradient[i] for i in curved], parameters, [at[i] for i in curved]
                 product: Sequence[Tensor]
                 if curved:
-                    product = torch.autograd.grad(*given, retain_graph=not last, materialize_grads=True)
+                    product = dense(torch.autograd.grad(*given, retain_graph=not last, materialize_grads=True))
                 else:
                     product = [torch.zeros_like(p) for p in parameters]
             else:
-                parts = zip(gradient, self._places.items(), strict=True)
-                inner = torch.stack([(g * v[where].view(p.shape)).sum() for g, (p, where) in parts]).sum()
+                inner = self._inner(gradient, v)
                 product = _gradient(inner, parameters, retain_graph=not last)
             yield loss.detach(), list(product)
+
+    def try_once(self, x: Tensor, y: Tensor) -> None:
+        """Refuse a loss of whose gradient torch leaves something out."""
+        refuse_left_out(self.original, self._loss(x, y), list(self._places))
+
+    def in_directions(self, model: Weights, x: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray, float]:
+        """Draw directions of +-1 [K, P]; return them, the Hessian's products with them, and the size of a parameter.
+
+        Raises:
+            FedscopeError: torch knows that it has no second derivatives; a product alone it leaves out then.
+        """
+        self.load(model.parameters, model.buffers)
+        draw = np.random.default_rng(0)
+        vectors = np.zeros((DIRECTIONS, self.layout.size))
+        for where in self._places.values():
+            vectors[:, where] = draw.choice([-1.0, 1.0], size=(DIRECTIONS, where.stop - where.start))
+        v = torch.as_tensor(vectors).to(self.w.dtype).to(self.device)
+        loss = self._loss(x, y)
+        with differentiating(self.original, twice=True):
+            gradient = _gradient(loss, list(self._places), create_graph=True)
+            inner = self._inner(gradient, v[0])
+            if inner.requires_grad:
+                inner.backward()  # type: ignore[no-untyped-call]
+        for parameter in self._places:
+            parameter.grad = None
+        size = float(np.sqrt(np.mean(np.square(model.parameters[vectors[0] != 0], dtype=np.float64))))
+        return vectors, self._rows(self.products(x, y, v), len(v)), size or 1.0
+
+    def gradient_near(self, model: Weights, x: Tensor, y: Tensor, moved: np.ndarray) -> np.ndarray:
+        """Compute the gradient [P] at the model's parameters plus ``moved``."""
+        self.load(model.parameters + moved, model.buffers)
+        found: np.ndarray = self._rows(self.loss_and_gradient(x, y), 1)[0]
+        return found
+
+    def _rows(self, answers: Iterator[tuple[Tensor, list[Tensor]]], count: int) -> np.ndarray:
+        """Collect derivatives of one batch, [K, P]."""
+        total = self.sums(count, where_float64(self.compute).device)
+        for row, (loss, parts) in zip(total, answers, strict=True):
+            self.add(row, loss, parts)
+        return self.whole(total)[:, :-1]
+
+    def _inner(self, gradient: Sequence[Tensor], v: Tensor) -> Tensor:
+        """⟨∇L, v⟩."""
+        parts = zip(gradient, self._places.items(), strict=True)
+        return torch.stack([(g * v[where].view(p.shape)).sum() for g, (p, where) in parts]).sum()
 
     def hold(self, parameters: np.ndarray, buffers: Mapping[str, np.ndarray]) -> None:
         """Take over a model, unless it is the one that is there: products of one Hessian are many."""
@@ -255,8 +348,7 @@ def _gradient(value: Tensor, parameters: list[Tensor], **how: Any) -> Sequence[T
     """∇ of a number in the parameters; zeros where it depends on none, as the gradient of a linear loss does."""
     if not value.requires_grad:
         return [torch.zeros_like(p) for p in parameters]
-    found: tuple[Tensor, ...] = torch.autograd.grad(value, parameters, materialize_grads=True, **how)
-    return found
+    return dense(torch.autograd.grad(value, parameters, materialize_grads=True, **how))
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def _outermost(product: Product, size: int, count: int, seed: int, which: Any) -
     """Eigenvalues at one end of the spectrum (``LA``, ``SA``), ascending, each with its residual."""
     if size <= max(DENSE, 2 * count + 1):
         return _dense(product, size, count, which)
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+    from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh
 
     def matvec(v: np.ndarray) -> np.ndarray:
         (row,) = _finite(product(v.reshape(1, -1)))
@@ -153,6 +153,10 @@ def _outermost(product: Product, size: int, count: int, seed: int, which: Any) -
         values, vectors = eigsh(operator, count, which=which, v0=start, ncv=kept, tol=TOLERANCE, maxiter=RESTARTS)
     except ArpackNoConvergence as error:
         values, vectors = error.eigenvalues, error.eigenvectors
+    except ArpackError:
+        if product(start[None]).any():
+            raise
+        values, vectors = np.zeros(count), np.eye(size, count)  # of a matrix of zeros there is nothing to iterate
     if not len(values):
         return ()
     rows = np.ascontiguousarray(vectors.T)

@@ -315,10 +315,19 @@ class _LayerLines:
                 "layers": layers,
                 "normalization_policy": self.policy.policy,
                 **self.policy.provenance("the model at beta = 1"),
+                **self._cut_variances(),
                 **precise,
             },
             barrier_stderr=self.errors(where, barriers),
         )
+
+    def _cut_variances(self) -> dict[str, int]:
+        """Count each model once, which may lie on several lines."""
+        pair, count = [model.weights for model in self.pair], 0
+        for _, names, point in self.places:
+            beta = float(self.beta[point])
+            count += self.policy.cut_variances(pair, [(beta, 1.0 - beta)], names).get("cut_variances", 0)
+        return {"cut_variances": count} if count else {}
 
     def errors(self, where: np.ndarray, barriers: np.ndarray) -> np.ndarray:
         """Compute the standard errors of barriers over samples, [others, layer]; NaN where there is no barrier.

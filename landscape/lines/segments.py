@@ -165,6 +165,12 @@ class _Segments:
             self.evaluator, self.form, count, progress=progress, partial=partial, fingerprint=identity
         )
 
+    def _cut_variances(self) -> dict[str, int]:
+        points = [(beta, 1.0 - beta) for beta in self.beta.tolist()]
+        pairs = ([model.weights for model in pair] for pair in self.pairs)
+        count = sum(self.policy.cut_variances(pair, points).get("cut_variances", 0) for pair in pairs)
+        return {"cut_variances": count} if count else {}
+
     def result(
         self,
         visits: ResumableEvaluation,
@@ -206,6 +212,7 @@ class _Segments:
                 **provenance_of(self.evaluator, self.evaluator.samples, self.models, provenance),
                 "normalization_policy": self.policy.policy,
                 **self.policy.provenance("the model at beta = 1"),
+                **self._cut_variances(),
                 **worst,
             },
             own_loss=own_loss,

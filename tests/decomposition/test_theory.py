@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from legible import assert_apart, assert_inside
 from random_models import Padded, as_padded
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from fedscope.checkpoints import FedscopeError, Layout, Partition, Weights, stack
 from fedscope.decomposition import CohortDraws
@@ -983,3 +984,38 @@ def test_gradients_of_samples_together_are_those_of_each(dimension: int) -> None
     )
     if sketch is not None:
         assert torch.allclose(together, each, rtol=1e-6, atol=1e-6)
+
+
+class Beside(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head, self.reentrant = nn.Linear(4, 5), nn.Linear(5, 3), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        given = x.detach().requires_grad_()
+        return self.head(checkpoint(self.body, given, use_reentrant=self.reentrant))  # type: ignore[no-any-return]
+
+
+def test_a_kernel_leaves_out_no_layer_behind_a_checkpoint() -> None:
+    x = samples(4, 4).x
+    with pytest.raises(FedscopeError) as refusal:
+        tangent_kernel(Beside(True), x, at(Beside(True)))
+    assert str(refusal.value) == (
+        "backward() gives the Beside other gradients than torch.autograd.grad, as it does behind a checkpoint with "
+        "use_reentrant=True; give that use_reentrant=False"
+    )
+    plain = nn.Sequential(Beside(False).body, Beside(False).head)
+    np.testing.assert_array_equal(
+        tangent_kernel(Beside(False), x, at(Beside(False))), tangent_kernel(plain, x, at(plain))
+    )
+
+
+def test_a_kernel_takes_sparse_gradients_as_dense_ones() -> None:
+    def words(sparse: bool) -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.EmbeddingBag(6, 4, sparse=sparse), nn.Linear(4, 3))
+
+    x = torch.randint(6, (5, 3), generator=torch.Generator().manual_seed(0))
+    found, right = (tangent_kernel(words(sparse), x, at(words(sparse))) for sparse in (True, False))
+    np.testing.assert_allclose(found, right, rtol=1e-6)

@@ -16,7 +16,7 @@ from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.quiet import without_warnings
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.device import Compute, torch_threads
-from ...evaluation.differentiation import differentiating, refuse_without_gradient
+from ...evaluation.differentiation import dense, differentiating, refuse_left_out, refuse_without_gradient
 from ...evaluation.evaluator import Evaluator
 from ...evaluation.model_replica import FlatModule
 from ...evaluation.samples import Samples
@@ -77,6 +77,7 @@ class ModelProbe:
             named: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
             # by parameter, so that one with two names counts once
             wanted = {named[name].requires_grad_(): where for name, where in places.items()}
+            tried = False
             try:
                 for count, (x, y) in zip(counts.tolist(), self._batches(1), strict=True):
                     outputs = module(x)
@@ -87,8 +88,11 @@ class ModelProbe:
                         terms, weights = task.loss(outputs, y).sum()[None], [count]
                     if not terms.requires_grad:
                         refuse_without_gradient(self._module, outputs, task, "--server fisher")
+                    if not tried:
+                        tried = True
+                        refuse_left_out(self._module, terms.sum(), list(wanted))
                     for weight, parts in zip(weights, _gradients(self._module, terms, list(wanted)), strict=True):
-                        for where, part in zip(wanted.values(), parts, strict=True):
+                        for where, part in zip(wanted.values(), dense(parts), strict=True):
                             # on the processor, because a device may lack float64
                             total[where] += weight * part.cpu().double().square().reshape(-1).numpy()
             finally:

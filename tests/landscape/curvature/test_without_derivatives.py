@@ -40,6 +40,9 @@ class Net(nn.Module):
             return self.head(h).detach()  # type: ignore[no-any-return]
         if self.how == "reentrant on data":
             return checkpoint(nn.Sequential(self.body, self.head), x, use_reentrant=True)  # type: ignore[no-any-return]
+        if self.how == "reentrant beside":
+            h = checkpoint(lambda x: torch.tanh(self.body(x)), x.detach().requires_grad_(), use_reentrant=True)
+            return self.head(h)  # type: ignore[no-any-return]
         if self.how == "plain":
             return self.head(h)  # type: ignore[no-any-return]
         return checkpoint(self.head, h, use_reentrant=self.how == "reentrant")  # type: ignore[no-any-return]
@@ -64,6 +67,12 @@ CASES: list[tuple[str, Any, str]] = [
         None,
         "the forward of the Net calls torch.utils.checkpoint with use_reentrant=True, which torch takes in training "
         "alone; give it use_reentrant=False",
+    ),
+    (
+        "reentrant beside",
+        None,
+        "backward() gives the Net other gradients than torch.autograd.grad, as it does behind a checkpoint with "
+        "use_reentrant=True; give that use_reentrant=False",
     ),
 ]
 
@@ -98,6 +107,16 @@ def test_a_loss_that_is_linear_has_a_hessian_of_zeros() -> None:
     assert values["gradient_norm"] > 0  # type: ignore[operator]
 
 
+def test_a_loss_that_is_piecewise_linear_has_a_hessian_of_zeros() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(20, 200)
+    asked: dict[str, Any] = {"data": (x, x[:, 0]), "draws": 1, "task": nn.L1Loss()}
+    made = fedscope.sharpness(nn.Linear(200, 1), top=2, probes=2, **asked).models[0]
+    values = {one.name: one.value for one in made.measures}
+    assert [values[f"eigenvalue_{i}"] for i in (1, 2, "min")] == [0.0, 0.0, 0.0]
+    assert values["trace"] == 0.0
+
+
 def test_checkpoints_that_are_not_reentrant_give_the_same_numbers() -> None:
     found = []
     for how in ("plain", "other"):
@@ -112,3 +131,25 @@ def test_layers_that_a_loss_does_not_depend_on_have_zeros() -> None:
     made = fedscope.sharpness(Net("plain"), layers="idle", top=1, probes=2, **QUICK)
     values = {one.name: one.value for one in made.models[0].measures}
     assert (values["gradient_norm"], values["sam"], values["trace"]) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("bag", [True, False])
+def test_sparse_gradients_are_as_dense_ones(bag: bool) -> None:
+    class Words(nn.Module):
+        def __init__(self, sparse: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            of: Any = nn.EmbeddingBag if bag else nn.Embedding
+            self.words, self.head = of(5, 4, sparse=sparse), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.words(x) if bag else self.words(x).mean(1))  # type: ignore[no-any-return]
+
+    x = torch.randint(5, (20, 6), generator=torch.Generator().manual_seed(0))
+    asked: dict[str, Any] = {"data": (x, Y), "draws": 1, "task": "sequence-classification"}
+    # torch cannot differentiate a bag twice
+    asked |= {"hessian": False} if bag else {"top": 1, "probes": 2}
+    sparse, plain = (fedscope.sharpness(Words(sparse), **asked).models[0].measures for sparse in (True, False))
+    assert [one.name for one in sparse] == [one.name for one in plain]
+    for one, other in zip(sparse, plain, strict=True):
+        assert one.value == pytest.approx(other.value, rel=1e-5, abs=1e-8)

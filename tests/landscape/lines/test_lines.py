@@ -230,3 +230,33 @@ def test_the_rounding_of_a_curve_is_that_of_its_numbers() -> None:
     assert barrier_of(beta, curve) == pytest.approx((bump, 0.5), rel=1e-6)
     assert barrier_of(beta, curve, np.float32) == (0.0, 0.0)
     assert barrier_of(beta, 1e-6 * curve + [0, bump, 0], np.float32) == pytest.approx((bump, 0.5), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("normalization", "words"),
+    [
+        (
+            "interpolate",
+            "loss barrier (greatest excess over the straight line between the ends): none (a - b); normalization "
+            "statistics interpolated (variances cut at 0 at 3 points beyond the ends)",
+        ),
+        ("keep", None),
+    ],
+)
+def test_variances_that_are_cut_are_told(normalization: str, words: str | None) -> None:
+    module = nn.Sequential(nn.BatchNorm1d(1, affine=False), nn.Linear(1, 2))
+    layout = Layout.of(module)
+    ends = []
+    for label, variance in (("a", 1.0), ("b", 4.0)):
+        buffers = {"0.running_mean": np.zeros(1, np.float32), "0.running_var": np.full(1, variance, np.float32)}
+        buffers["0.num_batches_tracked"] = np.array(1)
+        parameters = np.full(4, variance, np.float32)
+        ends.append(Model(label, f"runs/x@{label}", Weights(layout, parameters, buffers)))
+    # 4 - 3 beta is below 0 from 4/3 on
+    found = line(
+        module, ones(), [(ends[0], ends[1])], betas=[-0.5, 0.5, 1.3, 1.4, 1.5, 2.0], normalization=normalization
+    )
+    assert found.attrs.get("cut_variances") == (3 if words else None)
+    assert ("cut at 0" in found.summary()) == bool(words)
+    if words is not None:
+        assert words in found.summary()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, jacrev, vmap
+from torch.utils.checkpoint import checkpoint
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, Layout, Weights, stack
@@ -342,3 +343,33 @@ def test_a_model_without_linear_layers_is_refused() -> None:
     clients = Weights(one.layout, np.stack([one.parameters] * 2), {})
     with pytest.raises(FedscopeError, match=r"^the server regmean merges linear layers, and the model calls none"):
         RegMean().step({}, one, clients, cohort([0.5, 0.5], probe))
+
+
+@pytest.mark.parametrize("labels", ["model", "data"])
+def test_fisher_takes_sparse_gradients_and_leaves_out_no_layer(labels: str) -> None:
+    class Words(nn.Module):
+        def __init__(self, sparse: bool, reentrant: bool = False) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.words, self.body, self.head = nn.EmbeddingBag(6, 4, sparse=sparse), nn.Linear(4, 4), nn.Linear(4, 3)
+            self.reentrant = reentrant
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.words(x)
+            if self.reentrant:
+                h = h + checkpoint(self.body, torch.ones(len(x), 4, requires_grad=True), use_reentrant=True)
+            return self.head(h)  # type: ignore[no-any-return]
+
+    x = torch.randint(6, (7, 3), generator=torch.Generator().manual_seed(0))
+    known = Samples(x, torch.arange(7) % 3, 3, "toy", "train", np.arange(7))
+
+    def fisher(module: nn.Module) -> np.ndarray:
+        return ModelProbe(module, known, CPU).squared_gradients(model(module), labels)
+
+    np.testing.assert_allclose(fisher(Words(True)), fisher(Words(False)), rtol=1e-6)
+    with pytest.raises(FedscopeError) as refusal:
+        fisher(Words(False, True))
+    assert str(refusal.value) == (
+        "backward() gives the Words other gradients than torch.autograd.grad, as it does behind a checkpoint with "
+        "use_reentrant=True; give that use_reentrant=False"
+    )
