@@ -179,7 +179,7 @@ def with_outputs(module: nn.Module, samples: Samples) -> Samples:
     return samples if found is None else replace(samples, classes=found, classes_seen=False)
 
 
-def _fitting(replica: Replica, two: Inputs, part: Samples) -> Tensor:
+def _fitting(replica: Replica, two: Tensor, part: Samples) -> Tensor:
     """Return the outputs of the first of two samples (of one where there is no other), which fit the task.
 
     Raises:

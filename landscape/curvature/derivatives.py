@@ -150,7 +150,7 @@ class Derivatives:
                     vectors, products, scale = own.in_directions(model, x, y)
                 gradient = None
             check_products(type(self._module).__name__, vectors, products, gradient, scale)
-        return seen.met
+        return bool(seen.met)
 
     def _sum(self, model: Weights, parameters: np.ndarray, ask: Ask, rows: int) -> np.ndarray:
         """Rows [K, P + 1], the loss last, that ``ask`` yields batch by batch, summed and divided by n."""
