@@ -195,30 +195,34 @@ def _is_mean(round_: Round) -> bool:
 
 
 def _name_fewer(run: Run, number: int) -> str:
-    """Say on how many test samples the clients of a round were measured, where the average was not on as many."""
-    own, whole = (_count_samples(run, number, name) for name in ("client_error_mean", "test_error"))
+    """Say on which test samples the clients of a round were measured, where the average was not on the same."""
+    own, whole = (_find_samples(run, number, name) for name in ("client_error_mean", "test_error"))
     if own is None or own == whole:
         return ""
     if whole is None:
-        return f"; the clients on {own:,} test samples"
-    if own > whole:
-        return f"; the clients on {own:,} test samples, the average on {whole:,}"
-    return f"; on {own:,} of {whole:,} test samples"
+        return f"; the clients on {own[0]:,} test samples"
+    if whole[1] is None and own[0] < whole[0]:  # drawn of all
+        return f"; on {own[0]:,} of {whole[0]:,} test samples"
+    if own[0] == whole[0]:
+        return f"; on {own[0]:,} test samples each, not the same"
+    return f"; the clients on {own[0]:,} test samples, the average on {whole[0]:,}"
 
 
-def _count_samples(run: Run, number: int, column: str) -> int | None:
-    """On how many test samples a round's number was measured: afterwards, as ``measured.json`` has it, or while it was
-    trained; None where nobody says it."""
+def _find_samples(run: Run, number: int, column: str) -> tuple[int, int | None] | None:
+    """On how many test samples a round's number was measured, and the seed that drew them, None of all: afterwards, as
+    ``measured.json`` has it, or while it was trained. None where nobody says it."""
     for one in run.measured.measurements:
         if is_number(one.rows.get(number, {}).get(column)):
-            count = one.settings.get("samples")
-            return count if isinstance(count, int) else None
+            count, seed = one.settings.get("samples"), one.settings.get("seed")
+            return (count, seed) if isinstance(count, int) else None
     whole = run.info.get("data", {}).get("test")
     if run.config is None or not isinstance(whole, int):
         return None
     if column == "test_error":
-        return whole
-    return min(config_at(run, number).run.evaluate_clients, whole) or None
+        return whole, None
+    trained = config_at(run, number).run
+    count = min(trained.evaluate_clients, whole)
+    return (count, None if count == whole else trained.seed) if count else None
 
 
 def _judge(gain: float, scatter: float) -> tuple[str, str]:

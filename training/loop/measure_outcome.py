@@ -56,9 +56,8 @@ class MeasuredRun:
             *(f"{name_columns(part, 'is', 'are')} new{on}" for part, on in self._on_samples(self.new)),
             *(f"{name_columns(part, 'was', 'were')} measured again{on}" for part, on in self._on_samples(self.again)),
             *(
-                [f"{name_columns(self.replaced, 'replaces', 'replace')} what the training wrote, which its files keep"]
-                if self.replaced
-                else []
+                f"{name_columns(part, 'replaces', 'replace')} what the training wrote, which its files keep{on}"
+                for part, on in self._on_samples(self.replaced)
             ),
             *([f"{name_columns(self.there, 'was', 'were')} there already"] if self.there else []),
         ]

@@ -79,6 +79,8 @@ def _csv(table: Comparison) -> str:
     for cell in table.cells:
         found = table.difference(cell)
         against = (found.mean, found.low, found.high, found.p, found.seeds) if found else (np.nan,) * 5
+        if np.isnan(against[0]):  # of no pairs that are known
+            against = (*against[:4], np.nan)
         numbers = [cell.mean, cell.deviation, len(cell.values), cell.round, *against]
         said = ["" if isinstance(value, float) and np.isnan(value) else repr(value) for value in numbers]
         writer.writerow((*(csv_cell(visible(word)) for word in (cell.row, cell.column, cell.measure)), *said))

@@ -333,6 +333,19 @@ def test_what_was_measured_afterwards_says_its_own_samples(recorded: Any, tmp_pa
     assert f"(mean ± deviation; on 30 of {count} test samples)" in apart.answer
 
 
+def test_samples_that_are_drawn_apart_are_said_to_be_others(recorded: Any, tmp_path: Path) -> None:
+    """The clients' 30 are drawn by the run's seed, and what is measured afterwards by seed 0."""
+    words = "--method fma --clients 4 --participation 1 --rounds 1 --seed 1 --set run.evaluate_clients=30"
+    run = Run.open(recorded(tmp_path / "fma", *words.split()))
+    for limit, on in (
+        (30, "on 30 test samples each, not the same"),
+        (100, "the clients on 30 test samples, the average"),
+    ):
+        measure(run, limit=limit, force=True)
+        (said,) = judge_average(Run.open(run.path), beside_of())
+        assert f"(mean ± deviation; {on}" in said.answer
+
+
 def test_a_loop_says_on_how_many_samples_its_clients_were_measured(tmp_path: Path) -> None:
     from fedscope import Recorder
 

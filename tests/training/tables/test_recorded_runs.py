@@ -179,7 +179,7 @@ def test_an_infinite_loss_is_said_and_has_no_difference(tmp_path: Path) -> None:
         "interval",
     )
     assert "against A" not in found.text(), "nothing is alike"
-    assert found.text("csv").splitlines()[2] == "B,,test_loss,inf,,2,,inf,,,"
+    assert found.text("csv").splitlines()[2] == "B,,test_loss,inf,,2,,inf,,,,2"
     labelled = found.renamed({"B": "ours"})
     assert labelled.notes == found.notes
     assert table(runs, measures=["test_accuracy"], last=1).notes == found.notes[:1]
