@@ -225,17 +225,13 @@ def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
     if callable(getattr(given, "detach", None)) and callable(getattr(given, "cpu", None)):  # a tensor of torch
         plain = without_sign_bit(given.detach().cpu())
         given = (plain.float() if str(plain.dtype) == "torch.bfloat16" else plain).numpy()
+    _refuse_masked(place, given)
     if isinstance(given, np.ndarray | np.generic | int | float | list | tuple):
         try:
             array = np.asarray(given)
         except ValueError:
             lengths = "parts of several lengths; fill all up to one, or give tensors or NumPy arrays"
             raise FedscopeError(f"{place} is {_kind(given)} of {lengths}") from None
-        if hidden := int(np.sum(given.mask)) if isinstance(given, np.ma.MaskedArray) else 0:
-            raise FedscopeError(
-                f"{place} is a masked array that hides {hidden:,} of its {array.size:,} values, which would be taken "
-                "as they are; give x.filled(VALUE) with a value of yours, or leave these samples out"
-            )
         if array.dtype.kind in "iuf":
             return array
         if array.dtype.kind == "b":  # one of two classes, or a mask
@@ -246,6 +242,21 @@ def _array(place: str, given: Any, *, labels: bool = False) -> np.ndarray:
         remedy = "give the number of its class, from 0" if isinstance(given, str) else NUMBERED
         raise FedscopeError(f"{place} is {kind}, names of classes; {remedy}")
     raise FedscopeError(f"{place} is {kind}; give tensors or NumPy arrays of numbers")
+
+
+def _refuse_masked(place: str, given: Any) -> None:
+    """Refuse a masked array, or a list of such rows, that hides some of its values.
+
+    Raises:
+        FedscopeError: counts them.
+    """
+    rows = given if isinstance(given, list | tuple) else [given]
+    masked = [one for one in rows if isinstance(one, np.ma.MaskedArray)]
+    if hidden := sum(int(np.sum(one.mask)) for one in masked):
+        raise FedscopeError(
+            f"{place} is a masked array that hides {hidden:,} of its {len(rows) * masked[0].size:,} values, which "
+            "would be taken as they are; give x.filled(VALUE) with a value of yours, or leave these samples out"
+        )
 
 
 def _kind(thing: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,15 @@ def test_what_torch_knows_and_what_is_not_trained_is_passed_over() -> None:
     assert say_unregistered(named) == ""
     assert say_unregistered(nn.utils.weight_norm(nn.Linear(4, 4))) == ""
     assert say_unregistered(nn.LSTM(4, 4)) == ""
+    normalised = nn.utils.parametrizations.weight_norm(nn.LSTM(3, 4), "weight_hh_l0")
+    assert say_unregistered(normalised) == "", "what the layer knew before is used no more"
+    whole = nn.Sequential(Deep(lambda: []))
+    whole[0].parent = [whole]  # a way back, which a list keeps from being registered
+    assert say_unregistered(whole[0]) == ""
+
+
+def test_layers_without_a_shape_yet_are_told_without_a_number() -> None:
+    assert say_unregistered(Deep(lambda: OrderedDict(a=nn.LazyLinear(3)))) == CLAUSE.replace("{0} ", "")
 
 
 class Table(nn.Module):

@@ -585,7 +585,7 @@ def test_set_counts_more_than_a_recipe_and_its_methods_settings() -> None:
     assert config(name, "ima", average={"window": 9}).average.window == 9
     with pytest.raises(FedscopeError, match=r"client\.mu is not a setting of SGD"):
         config(name, "fma", client={"mu": 0.1})
-    with pytest.raises(FedscopeError, match=r"--method 'fedproxx' is not a method .*; did you mean \"fedprox"):
+    with pytest.raises(FedscopeError, match=r"method='fedproxx' is not a method .*; did you mean \"fedprox"):
         config(name, "fedproxx")
 
 

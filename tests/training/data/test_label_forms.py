@@ -226,7 +226,10 @@ def test_masked_arrays_are_refused_for_what_they_hide() -> None:
     )
     with pytest.raises(FedscopeError, match=said):
         taken_data((x, [0, 1, 0]))
-    with pytest.raises(FedscopeError, match=r"y_test that is a masked array that hides 1 of its 3 values"):
-        taken_data((x.filled(0), np.ma.masked_equal([0, 1, 0], 1)))
+    for hidden in (y := np.ma.masked_equal([0, 1, 0], 1), list(y)):
+        with pytest.raises(FedscopeError, match=r"y_test that is a masked array that hides 1 of its 3 values"):
+            taken_data((x.filled(0), hidden))
+    with pytest.raises(FedscopeError, match=said):
+        taken_data((list(x), [0, 1, 0]))
     assert taken_data((x.filled(0), [0, 1, 0])).x_test.ravel().tolist() == [0.5, 0.0, 0.25]
     assert taken_data((np.ma.array([[0.5], [1.0]]), [0, 1])).x_test.ravel().tolist() == [0.5, 1.0], "nothing is hidden"

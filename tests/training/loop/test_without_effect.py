@@ -112,6 +112,9 @@ def test_cycles_that_raise_the_rate_are_told() -> None:
         "highest rate, as in --set average.explore_high=0.001"
     ]
     assert doubts(client={"lr": 0.001}, average={**average, "explore_high": 0.001}) == [], "the remedy"
+    (small,) = doubts(client={"lr": 4e-5}, average=average)
+    assert small.endswith("as in --set average.explore_high=4e-05 --set average.explore_low=4e-06")
+    assert doubts(client={"lr": 4e-5}, average={**average, "explore_high": 4e-5, "explore_low": 4e-6}) == []
     assert doubts(client={"lr": 0.01, "lr_decay": 0.99}, average=average) == [], "cycles of the rate of round 1"
 
 

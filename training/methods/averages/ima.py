@@ -125,9 +125,10 @@ class IMA(AverageMethod):
             and self.explore_high is None
             and (first := config.client.pace(1).lr) < _CYCLIC_HIGH
         ):
+            low = "" if first > self.explore_low else f" --set average.explore_low={first / 10:g}"
             yield (
                 f"average.explore = 'cyclic' begins its cycles at the rate {_CYCLIC_HIGH:g}, and the clients' first is "
-                f"{first:g}; give another highest rate, as in --set average.explore_high={first:g}"
+                f"{first:g}; give another highest rate, as in --set average.explore_high={first:g}{low}"
             )
         if self.explore not in ("stage", "epochs") or self.start is None:
             return
