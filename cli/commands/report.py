@@ -77,6 +77,7 @@ def command(
     The page shows the results in RUN/figures and lists those that are missing; --compute computes them. It needs no
     network and no other file.
     """
+    from ...analysis.runs import run_at
     from ...reporting.report import refuse_other_file
     from ...reporting.report import report as make
     from ..progress import progress
@@ -85,6 +86,8 @@ def command(
     path = Path(f"{base_of(out, Path(runs[0]) / 'figures' / 'report')}.html")
     refuse_linked_figures(path.parent, out)
     refuse_other_file(path, force)
+    for run in runs:  # before it is said that nothing can be written into what is no run
+        run_at(run, "")
     refuse_unwritable(path)
     asked = {
         name: value for name, value in given.items() if value is not None and (name, value) != ("accept_data", False)

@@ -24,12 +24,13 @@ def open_run(run: RunLike, option: str = "--rounds") -> Run:
     Raises:
         FedscopeError: no run; an address of one of its models.
     """
-    opened = _open(run, option)
+    opened = run_at(run, option)
     warn_of_gaps(opened)
     return opened
 
 
-def _open(run: RunLike, option: str) -> Run:
+def run_at(run: RunLike, option: str = "--rounds") -> Run:
+    """As :func:`open_run`, without a warning of rounds that are gone."""
     if isinstance(run, Run):
         return run
     refuse_no_run(run)
@@ -115,7 +116,7 @@ def resolve_runs(
             opened.append(Run.open(folder))
             asked.append(rest)
         else:
-            opened.append(_open(run, option))
+            opened.append(run_at(run, option))
             asked.append(rounds_text(rounds))
             if asked[-1] is None or "all" in asked[-1] or ":" in asked[-1] or "-" in asked[-1]:  # counted among all
                 warn_of_gaps(opened[-1])

@@ -97,6 +97,28 @@ def test_a_run_that_cannot_be_written_to_goes_on_elsewhere(
     )
 
 
+def test_what_was_typed_of_a_run_that_goes_on_stays_where_it_goes_on_elsewhere(
+    foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = ("--data", "digits", "--until", "2", "--keep-going", "--device", "cpu")
+    capsys.readouterr()
+    assert run(["train", "--resume", f"{foreign}", *typed]) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        "fedscope: theirs/fma cannot be written to; to go on in a folder of your own, branch: fedscope train --from "
+        "theirs/fma@1 --data digits --device cpu --until 2 --keep-going --out fma-longer\n"
+    )
+    assert run(said.rpartition("fedscope ")[2].split()) == 0, capsys.readouterr().err
+    assert Path("fma-longer/rounds/00002.h5").exists()
+
+
+def test_a_report_on_what_is_no_run_says_that_and_not_where_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["report", "runs/fma/run.json"]) == 2
+    assert capsys.readouterr().err == (
+        "fedscope: runs/fma/run.json is a file, not a run; a run is a folder with a run.json\n"
+    )
+
+
 def test_a_report_says_at_once_that_it_cannot_be_written(
     foreign: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

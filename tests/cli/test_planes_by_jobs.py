@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedscope.checkpoints import WriterLock
+from fedscope.checkpoints import FedscopeError, WriterLock
 from fedscope.cli.main import run
 from fedscope.evaluation.evaluator import Evaluator
 from fedscope.landscape import Plane
 from fedscope.results.resume import ResumeStore, stored_fingerprint, sum_of
 from fedscope.training.jobs.blocks import PartBlock
+from fedscope.training.jobs.launchers import Processes
 
 pytestmark = [pytest.mark.programs, pytest.mark.usefixtures("here")]
 
@@ -223,16 +224,45 @@ def test_a_name_that_schedulers_change_is_refused_before_anything_is_sent(
 ) -> None:
     assert run([*WORDS, "--out", "50%adam", *JOBS]) == 2
     assert capsys.readouterr().err == (
-        f"fedscope: {here}/50%adam.jobs has %a in its name, and schedulers put a job's number or name in the place of "
-        "that; write to a folder without it, or leave --launcher processes out\n"
+        f"fedscope: {here}/50%adam.jobs has %a in its name, and submitit puts something else, as a job's number, in "
+        "the place of that; write to a folder without it, or leave --launcher processes out\n"
     )
     sweep = ("sweep", "method=fma", "--set", "run.rounds=1", "--out", "a%j", "--launcher", "processes")
     assert run([*sweep]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"fedscope: {here}/a%j has %j in its name, and schedulers put a job's number or name in the place of that; "
-        "write to a folder without it, or leave --launcher processes out"
+        f"fedscope: {here}/a%j has %j in its name, and submitit puts something else, as a job's number, in the place "
+        "of that; write to a folder without it, or leave --launcher processes out"
     )
     assert not list(Path().glob("*%*"))
+
+
+def test_a_link_counts_as_it_is_handed_on(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sweep hands on the folder that a link leads to, a plane the link."""
+    for link, folder in (("a%j", "clean"), ("link", "b%j")):
+        Path(folder).mkdir()
+        Path(link).symlink_to(folder)
+    handed: list[Path] = []
+
+    def send(self: Processes, jobs: object, batch: str, folder: Path, at_work: int) -> list[str]:
+        handed.append(folder.absolute().parent)
+        raise FedscopeError("enough")
+
+    monkeypatch.setattr(Processes, "send", send)
+    sweep = ("sweep", "method=fma", "--set", "run.rounds=1", "--launcher", "processes", "--out")
+    for words, refused in (
+        ((*sweep, "a%j"), ""),
+        ((*sweep, "link"), f"{here}/b%j"),
+        ((*WORDS, *JOBS, "--out", "a%j/plane"), f"{here}/a%j/plane.jobs"),
+        ((*WORDS, *JOBS, "--out", "link/plane"), ""),
+    ):
+        capsys.readouterr()
+        assert run([*words]) == 2
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith(f"fedscope: {refused} has %j in its name" if refused else "fedscope: enough"), said
+    assert [folder for folder in handed if "%j" in f"{folder}"] == []
+    assert len(handed) == 2
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,9 @@ class SentJob:
         if record is None or record.token != self.token:
             print(visible(f"fedscope: {self.spec.name} is another job's by now; nothing done"), flush=True)
             return None
-        if self.share is not None:
-            self.share.take()
+        share = getattr(self, "share", None)  # a job that waits may have been sent before there were shares
+        if share is not None:
+            share.take()
         here = Environment.here()
         failure = self.environment.refusal(here)
         if failure is None:
@@ -115,8 +116,8 @@ class SentJob:
 
         if self._worker is not None:
             self._worker.stop(STOP)
-        again = SentJob(self.spec, self.folder, self.token, self.environment, self.place, self.share)
-        return DelayedSubmission(again)
+        place, share = getattr(self, "place", 0), getattr(self, "share", None)
+        return DelayedSubmission(SentJob(self.spec, self.folder, self.token, self.environment, place, share))
 
     def _do(self, words: Sequence[str], log: Path) -> int:
         assert self._worker is not None, "a job spec is at work"

@@ -24,6 +24,8 @@ _LEAST = {
     "max_num_timeout": 0,
     "signal_delay_s": 1,
 }
+#: numbers that depend on the launcher where they are not given
+_OPEN = ("cpus_per_task", "array_parallelism")
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,13 @@ class JobSettings:
 
     Attributes:
         timeout_min: minutes that a job may take before it is stopped and queued again; what is complete stays.
-        cpus_per_task: cores.
+        cpus_per_task: cores; None for 1 on SLURM, and for those of the machine, divided among the jobs at work, where
+            jobs are processes.
         gpus_per_node: GPUs.
         mem_gb: memory in GB; None for the cluster's default.
         partition, account, qos: as ``sbatch`` takes them; None for the cluster's defaults.
         array_parallelism: so many jobs at work at a time; None for 256 on SLURM, and for as many as there are cores and
-            GPUs for (``cpus_per_task`` and ``gpus_per_node`` each) where jobs are processes.
+            GPUs for (``cpus_per_task``, or one, and ``gpus_per_node`` each) where jobs are processes.
         max_num_timeout: how often a job that has run out of its time is queued again.
         signal_delay_s: seconds before the end of its time at which a job is told.
 
@@ -49,7 +52,7 @@ class JobSettings:
     """
 
     timeout_min: int = 60
-    cpus_per_task: int = 1
+    cpus_per_task: int | None = None
     gpus_per_node: int = 0
     mem_gb: float | None = None
     partition: str | None = None
@@ -62,7 +65,7 @@ class JobSettings:
     def __post_init__(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if value is None and name == "array_parallelism":
+            if value is None and name in _OPEN:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise FedscopeError(f"--job {name}={value} is not a whole number from {least} on; give one")

@@ -38,9 +38,10 @@ _ENDED = {
     *("PREEMPTED", "REVOKED", "LAUNCH_FAILED"),
 }
 
-
-#: what ``sbatch`` and submitit replace in the path of a file
-_MARK = re.compile(r"%([0-9]*[A-Za-z]|%)")
+#: what submitit replaces in the paths of jobs' files
+_MARK = re.compile("%[jtAa]")
+#: what it and ``sbatch`` replace in the paths of logs; a number may stand between
+_SLURM_MARK = re.compile("%[0-9]*[AabJjNnstux]|%%")
 
 
 class UnknownError(Exception):
@@ -76,8 +77,11 @@ class Launcher(Protocol):
     def at_once(self) -> int | None:
         """So many jobs may have been sent and not ended; None where the scheduler sees to that."""
 
-    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path, at_work: int) -> list[str]:
         """Send jobs under a name; gives their ids.
+
+        Args:
+            at_work: how many jobs of the command are at work then, these among them.
 
         Raises:
             FedscopeError: no scheduler, or one that refuses them.
@@ -136,15 +140,19 @@ def chosen_launcher(name: str, job: Mapping[str, Any] | None = None) -> Launcher
 
 
 def refuse_marks(by: Launcher, folder: Path) -> None:
-    """Refuse a folder of jobs whose name a scheduler would replace by numbers of jobs.
+    """Refuse a folder of jobs whose name would be replaced in part.
+
+    Args:
+        folder: as it is handed on: links stay as they are.
 
     Raises:
         FedscopeError: names the mark.
     """
-    if mark := _MARK.search(f"{folder.absolute()}"):
+    who, marks = ("SLURM", _SLURM_MARK) if by.name == "slurm" else ("submitit", _MARK)
+    if mark := marks.search(f"{folder.absolute()}"):
         raise FedscopeError(
-            f"{folder.absolute()} has {mark[0]} in its name, and schedulers put a job's number or name in the place of "
-            f"that; write to a folder without it, or leave --launcher {by.name} out"
+            f"{folder.absolute()} has {mark[0]} in its name, and {who} puts something else, as a job's number, in the "
+            f"place of that; write to a folder without it, or leave --launcher {by.name} out"
         )
 
 
@@ -189,18 +197,18 @@ class Slurm:
         return {
             "job_name": batch,
             "time": given.timeout_min,
-            "cpus_per_task": given.cpus_per_task,
+            "cpus_per_task": given.cpus_per_task or 1,
             "array_parallelism": given.array_parallelism or 256,
             "signal_delay_s": given.signal_delay_s,
             "wckey": None,  # which submitit would set, and some clusters know no other than their own
             # from SLURM 22.05 on srun does not take the batch script's number of cores
-            "srun_args": [f"--cpus-per-task={given.cpus_per_task}"],
+            "srun_args": [f"--cpus-per-task={given.cpus_per_task or 1}"],
             # clusters may have it off; a job whose time is over is queued again
             "additional_parameters": {"requeue": True},
             **{name: value for name, value in chosen.items() if value is not None},
         }
 
-    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path, at_work: int) -> list[str]:
         """See :class:`Launcher`."""
         return _send(self.executor(batch, folder), jobs)
 
@@ -248,7 +256,7 @@ class Processes:
         given = self.settings
         if given.array_parallelism:
             return given.array_parallelism
-        room = cores() // given.cpus_per_task
+        room = cores() // (given.cpus_per_task or 1)
         return max(1, min(room, len(self.gpus) // given.gpus_per_node) if self.gpus else room)
 
     @cached_property
@@ -256,7 +264,7 @@ class Processes:
         """The GPUs that jobs get in turn; none where they ask for none."""
         return visible_gpus() if self.settings.gpus_per_node else ()
 
-    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path, at_work: int) -> list[str]:
         """See :class:`Launcher`."""
         from submitit import LocalExecutor
 
@@ -270,8 +278,9 @@ class Processes:
             timeout_min=self.settings.timeout_min,
             signal_delay_s=self.settings.signal_delay_s,
         )
+        each = self.settings.cpus_per_task or cores() // at_work
         for job in jobs:
-            job.share = Share.of(job.place, self.settings.cpus_per_task, self.settings.gpus_per_node, self.gpus)
+            job.share = Share.of(job.place, each, self.settings.gpus_per_node, self.gpus)
         with _left_alone():
             ids = _send(executor, jobs)
         return [f"{pid}:{start_ticks(int(pid)) or 0}" for pid in ids]

@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ...distributed.cores import VARIABLE, cores
+
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: by which OpenMP, and so torch and numpy, count the threads of one computation
+THREADS = "OMP_NUM_THREADS"
 
 T = TypeVar("T")
 
@@ -19,29 +23,31 @@ class Share:
     """What a job may use.
 
     Attributes:
-        cores: their numbers; () for all, and where the system knows no such thing.
+        cores: how many it counts on. Which ones the system says: two commands know nothing of each other, and would
+            take the same ones.
         gpus: what ``CUDA_VISIBLE_DEVICES`` says; None: nothing, so that all are visible.
     """
 
-    cores: tuple[int, ...] = ()
+    cores: int
     gpus: str | None = None
 
     @classmethod
-    def of(cls, place: int, cores: int, gpus: int, visible: Sequence[str]) -> Share:
+    def of(cls, place: int, own_cores: int, gpus: int, visible: Sequence[str]) -> Share:
         """Return the share of the job at a place among those at work.
 
         Args:
-            cores, gpus: how many each job gets; without GPUs it sees those of the command that sends it.
+            own_cores, gpus: how many each job gets; without GPUs it sees those of the command that sends it.
             visible: the names of all GPUs.
         """
-        own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else []
         seen = ",".join(in_turn(visible, place, gpus)) if gpus and visible else os.environ.get(VISIBLE)
-        return cls(in_turn(own, place, cores), seen)
+        return cls(max(1, min(own_cores, cores())), seen)
 
     def take(self) -> None:
         """Have this process keep to it, and those that it starts."""
-        if self.cores:
-            os.sched_setaffinity(0, self.cores)
+        given = os.environ.get(THREADS, "")
+        if self.cores < cores() and not (given.isdecimal() and int(given) <= self.cores):
+            os.environ[THREADS] = str(self.cores)
+        os.environ[VARIABLE] = str(self.cores)
         if self.gpus is None:
             os.environ.pop(VISIBLE, None)  # submitit's executor of processes has set it
         else:

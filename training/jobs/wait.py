@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count as count_from
 from pathlib import Path
@@ -88,7 +88,7 @@ def wait_for_jobs(
             ]
             room = len(ready) if by.at_once is None else max(0, by.at_once - len(sent))
             if ready[:room]:
-                taken = {job.record.place for job in sent.values()}
+                taken = [job.record.place for job in sent.values()]
                 for name, record in _send(ready[:room], by, folder, environment, taken).items():
                     sent[name] = _Sent(record)
             progress.advance(*(count() if count else (len(ended), len(specs))))
@@ -224,12 +224,12 @@ def _looked_at(spec: JobSpec) -> tuple[bool, str | None]:
 
 
 def _send(
-    specs: Sequence[JobSpec], by: Launcher, folder: Path, environment: Environment, taken: Container[int]
+    specs: Sequence[JobSpec], by: Launcher, folder: Path, environment: Environment, taken: Collection[int]
 ) -> dict[str, JobRecord]:
     """Send a job for each, and write down which before and after.
 
     Args:
-        taken: the places of jobs at work.
+        taken: the places of jobs at work, one each.
     """
     batch = f"fedscope-{secrets.token_hex(4)}"
     free = (place for place in count_from() if place not in taken)
@@ -241,7 +241,7 @@ def _send(
         SentJob(spec, folder, record.token, environment, record.place)
         for spec, record in zip(specs, records, strict=True)
     ]
-    ids = by.send(jobs, batch, folder / batch)
+    ids = by.send(jobs, batch, folder / batch, len(taken) + len(jobs))
     known = {}
     for spec, record, id in zip(specs, records, ids, strict=True):
         known[spec.name] = replace(record, id=id)

@@ -333,7 +333,7 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     if over:
         raise FedscopeError(_why_over(run, config))
     refuse_until(options.until, run.rounds[-1] if run.rounds else 0)
-    refuse_read_only(run, _where_to_go_on(run))
+    refuse_read_only(run, _where_to_go_on(run, options))
     split = partition_of(run)
     data = data_of(run, trained_task(config, options.task, str(run.path)), options.data)
     module = module_of(run)
@@ -382,13 +382,23 @@ def _why_over(run: Run, config: Config) -> str:
     return f"{path} is complete: all of its {config.run.rounds} rounds are recorded; to train longer, branch: {longer}"
 
 
-def _where_to_go_on(run: Run) -> str:
-    """Say how a run's training goes on in another folder."""
+def _where_to_go_on(run: Run, options: TrainOptions) -> str:
+    """Say how a run's training goes on in another folder, as it was asked to go on."""
     if not run.rounds:
         return "copy the run to a folder of your own, and resume the copy"
-    words = (*code_words(run.info, run.config), "--out", f"{run.name}-longer")
+    words = (*code_words(run.info, run.config), *_words_of(options), "--out", f"{run.name}-longer")
     branch = command_line("train", "--from", f"{run.path}@{run.rounds[-1]}", *words)
     return f"to go on in a folder of your own, branch: {branch}"
+
+
+def _words_of(options: TrainOptions) -> tuple[str, ...]:
+    """Return what was typed of how a training goes on, for a branch."""
+    data = str(options.data) if isinstance(options.data, str | Path) else None
+    until = None if options.until is None else str(options.until)
+    typed = {"--data": data, "--device": options.device, "--engine": options.engine, "--until": until}
+    words = [word for name, value in typed.items() if value is not None for word in (name, value)]
+    flags = {"--keep-going": options.keep_going, "--code-changed": options.code_changed}
+    return (*words, *(flag for flag, given in flags.items() if given))
 
 
 def refuse_until(until: int | None, done: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 from urllib.parse import quote
 
 import numpy as np
@@ -31,6 +32,8 @@ MOST = 24
 LOOK = 2000
 #: rounds whose time says how long the rest takes
 RECENT = 10
+#: seconds between two rounds, and times a round's own, that may go with writing it; more is a pause
+BETWEEN, OWN = 30.0, 5.0
 #: a round that takes so many times as long as those before is told of: the program may have ended
 LATE = 10.0
 
@@ -193,13 +196,23 @@ def progress_of(run: Run, curve: Curve | None, now: float | None = None) -> tupl
 
 def _between(run: Run, seconds: Mapping[int, float]) -> float:
     """Return the seconds of a usual round that its ``seconds`` leave out, as those of writing it: by when the rounds'
-    files were written. A pause is none, and copies, which may be of one moment, say nothing."""
+    files were written. A pause is none, files of the run that a branch begins from were written by that one, and
+    copies, which may be of one moment, say nothing."""
     written: dict[int, float] = {}
-    for t in {number for own in seconds for number in (own - 1, own)}:
+    first = _own_from(run)
+    for t in {number for own in seconds for number in (own - 1, own) if number >= first}:
         with suppress(OSError):
             written[t] = round_path(run.path, t).stat().st_mtime
-    gaps = [written[t] - written[t - 1] - took for t, took in seconds.items() if {t - 1, t} <= written.keys()]
-    return max(0.0, float(np.median(gaps))) if gaps else 0.0
+    left = {t: written[t] - written[t - 1] - took for t, took in seconds.items() if {t - 1, t} <= written.keys()}
+    gaps = [gap for t, gap in left.items() if gap <= BETWEEN + OWN * seconds[t]]
+    return max(0.0, median_low(gaps)) if gaps else 0.0
+
+
+def _own_from(run: Run) -> int:
+    """Return the first round that a run has written itself, and no run that it branches from."""
+    branch = run.info.get("branch")
+    last = branch.get("round") if isinstance(branch, Mapping) else None
+    return last + 1 if isinstance(last, int) else 1
 
 
 def _newest(pictures: Sequence[PictureFile]) -> str:

@@ -149,9 +149,14 @@ def test_workers_do_not_run_far_ahead_of_a_slow_caller(ahead: dict[str, int], mo
 
 
 def test_cores_are_those_that_this_process_may_use_or_where_nobody_says_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDSCOPE_CORES", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4}, raising=False)
     assert cores() == 2
+    for most, count in (("1", 1), ("9", 2), ("0", 2), ("", 2), ("x", 2)):  # as a job of this machine is told
+        monkeypatch.setenv("FEDSCOPE_CORES", most)
+        assert cores() == count
+    monkeypatch.delenv("FEDSCOPE_CORES")
     monkeypatch.delattr(os, "sched_getaffinity")
     assert cores() == 6
     monkeypatch.setattr(os, "cpu_count", lambda: None)

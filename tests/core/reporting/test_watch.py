@@ -194,6 +194,11 @@ def test_how_far_it_is(path: Path) -> None:
     [
         ((10, 15, 20), "5 s a round, about 5 s left"),  # 3 s for writing each
         ((10, 15, 3000, 3005), "5 s a round, about 5 s left"),  # paused for most of an hour
+        ((10, 15, 3000), "5 s a round, about 5 s left"),
+        ((10, 3000, 3005), "5 s a round, about 5 s left"),
+        ((10, 86410), "2 s a round, about 2 s left"),  # of writing nothing is known
+        ((10, 86410, 172810), "2 s a round, about 2 s left"),
+        ((10, 50), "40 s a round, about 40 s left"),  # a large model
         ((10, 10, 10), "2 s a round, about 2 s left"),  # copied
         ((30, 20, 10), "2 s a round, about 2 s left"),
     ],
@@ -206,6 +211,24 @@ def test_the_time_left_counts_the_writing_of_rounds(written: tuple[int, ...], sa
     assert progress_of(run, curve_of(run), there + 3) == (
         "",
         f"Round {len(written)} of {len(written) + 1}; the last one came 3 s ago, {said}.",
+    )
+
+
+def test_rounds_of_the_run_that_a_branch_begins_from_say_nothing_of_its_pace(tmp_path: Path) -> None:
+    """Their files are that run's, with its times; it may have been trained a moment or a year before."""
+    rows = [{"seconds": 2.0}] * 3
+    run = recorded(tmp_path / "branch", *rows, planned=5, branch={"run": "fma", "round": 2, "history": []})
+    for t, when in enumerate((10, 15, 40), 1):
+        os.utime(run.path / f"rounds/{t:05d}.h5", (when, when))
+    there = (run.path / "metrics.csv").stat().st_mtime
+    assert progress_of(run, curve_of(run), there + 3) == (
+        "",
+        "Round 3 of 5; the last one came 3 s ago, 2 s a round, about 4 s left.",
+    )
+    tone, said = progress_of(run, curve_of(run), there + 600)
+    assert (tone, said) == (
+        "bad",
+        "Round 3 of 5; the last one came 10 min ago, and those before took 2 s each: it may have stopped.",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +15,11 @@ import pytest
 import torch  # so that jobs in this process know it
 
 from fedscope.checkpoints import FedscopeError
+from fedscope.distributed.cores import cores
 from fedscope.training.jobs.environment import Environment
 from fedscope.training.jobs.job import Do, SentJob
 from fedscope.training.jobs.job_settings import JobSettings, job_settings, read_job
-from fedscope.training.jobs.launchers import PollIntervals, Processes, Slurm, UnknownError, launcher
+from fedscope.training.jobs.launchers import PollIntervals, Processes, Slurm, UnknownError, launcher, refuse_marks
 from fedscope.training.jobs.progress import Progress
 from fedscope.training.jobs.records import JobOutcome, JobRecord
 from fedscope.training.jobs.share import Share
@@ -86,7 +88,7 @@ def test_the_script_for_slurm_is_an_array_of_jobs_that_are_queued_again(cluster:
     folder = cluster / "jobs"
     jobs = [SentJob(Piece(f"{i}", cluster), cluster, "token", Environment({}, "")) for i in range(3)]
     by = launcher("slurm", settings)
-    assert by.send(jobs, "fedscope-1", folder) == ["42_0", "42_1", "42_2"]
+    assert by.send(jobs, "fedscope-1", folder, 3) == ["42_0", "42_1", "42_2"]
     script = (cluster / "script.sh").read_text()
     python = shlex.quote(sys.executable)
     out, err = (f"{folder}/%A_%a_%t_log.{end}" for end in ("out", "err"))
@@ -121,13 +123,13 @@ srun --unbuffered --output {out} --error {err} --cpus-per-task=4 {python} -P -u 
     sent = [DelayedSubmission.load(folder / f"42_{i}_submitted.pkl") for i in range(3)]
     assert [one.function.spec.name for one in sent] == ["0", "1", "2"]
     assert {(one._timeout_min, one._timeout_countdown) for one in sent} == {(90, 3)}
-    assert by.send(jobs[:1], "fedscope-2", folder) == ["42"]
+    assert by.send(jobs[:1], "fedscope-2", folder, 1) == ["42"]
     assert "--array" not in (cluster / "script.sh").read_text()
 
 
 def test_the_script_says_nothing_of_what_is_left_to_the_cluster(cluster: Path) -> None:
     job = SentJob(Piece("0", cluster), cluster, "token", Environment({}, ""))
-    launcher("slurm").send([job], "b", cluster / "jobs")
+    launcher("slurm").send([job], "b", cluster / "jobs", 1)
     script = (cluster / "script.sh").read_text()
     for word in ("partition", "account", "qos", "mem", "gpus", "wckey"):
         assert f"--{word}" not in script
@@ -194,7 +196,7 @@ def test_a_scheduler_that_refuses_is_quoted(cluster: Path) -> None:
     with pytest.raises(
         FedscopeError, match=r"^the scheduler refuses the jobs \(.*invalid partition: gpu\); change --job"
     ):
-        launcher("slurm").send([job], "b", cluster / "jobs")
+        launcher("slurm").send([job], "b", cluster / "jobs", 1)
 
 
 def test_a_process_is_known_by_its_number_and_when_it_began() -> None:
@@ -260,9 +262,11 @@ class Queue:
     lost: tuple[str, ...] = ()
     silent: int = 0
     at_send: Callable[[], None] = lambda: None
+    at_work: list[int] = field(default_factory=list)
 
-    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path) -> list[str]:
+    def send(self, jobs: Sequence[SentJob], batch: str, folder: Path, at_work: int) -> list[str]:
         self.batches.append([job.spec.name for job in jobs])
+        self.at_work.append(at_work)
         ids = [f"{len(self.batches)}_{i}" for i in range(len(jobs))]
         self.waiting |= {id: job for id, job in zip(ids, jobs, strict=True) if job.spec.name not in self.lost}
         self.at_send()
@@ -457,7 +461,7 @@ def test_no_more_are_sent_than_may_be_at_work(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_sent_later_takes_the_place_of_one_that_has_ended(tmp_path: Path) -> None:
-    """Of the three jobs at work no two keep to the same cores."""
+    """Of the three jobs at work no two see the same GPUs."""
     queue = Queue(tmp_path, at_once=3)
     places: dict[str, int] = {}
 
@@ -493,61 +497,109 @@ def test_a_place_that_a_job_of_an_earlier_command_has_is_not_given_again(tmp_pat
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
-    """A pretended machine of six cores and three GPUs; what processes on it have kept to."""
-    kept: list[set[int]] = []
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pretended machine of six cores and three GPUs, on which nothing may be tied to certain cores."""
+
+    def tied(*_: object) -> None:
+        pytest.fail("jobs of two commands would be tied to the same cores, and others idle")
+
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)), raising=False)
-    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, own: kept.append(set(own)), raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", tied, raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return kept
+    for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "FEDSCOPE_CORES"):
+        monkeypatch.delenv(name, raising=False)
 
 
-def shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, **job: int) -> list[Share | None]:
+def shares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, at_work: int = 0, **job: int
+) -> list[Share | None]:
     """The shares of so many jobs that are sent at once."""
     jobs = [SentJob(Piece(f"{i}", tmp_path), tmp_path, "token", Environment({}, ""), i) for i in range(count)]
     monkeypatch.setattr("fedscope.training.jobs.launchers._send", lambda executor, jobs: ["1"] * len(jobs))
-    Processes(JobSettings(**job)).send(jobs, "b", tmp_path / "jobs")
+    Processes(JobSettings(**job)).send(jobs, "b", tmp_path / "jobs", at_work or count)
     return [job.share for job in jobs]
 
 
-def test_processes_share_cores_and_gpus(
-    machine: list[set[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("machine")
+def test_processes_share_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Processes(JobSettings(cpus_per_task=2)).at_once == 3
     assert Processes(JobSettings(gpus_per_node=2)).at_once == 1
     assert Processes(JobSettings(gpus_per_node=1)).at_once == 3
     assert shares(tmp_path, monkeypatch, 4, cpus_per_task=2, gpus_per_node=1) == [
-        Share((0, 1), "0"),
-        Share((2, 3), "1"),
-        Share((4, 5), "2"),
-        Share((0, 1), "0"),
+        Share(2, "0"),
+        Share(2, "1"),
+        Share(2, "2"),
+        Share(2, "0"),
     ]
-    assert shares(tmp_path, monkeypatch, 1, cpus_per_task=9, gpus_per_node=9) == [Share(tuple(range(6)), "0,1,2")]
+    assert shares(tmp_path, monkeypatch, 1, cpus_per_task=9, gpus_per_node=9) == [Share(6, "0,1,2")]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, GPU-a,7")
-    assert shares(tmp_path, monkeypatch, 2, gpus_per_node=1) == [Share((0,), "5"), Share((1,), "GPU-a")]
+    assert shares(tmp_path, monkeypatch, 2, gpus_per_node=1) == [Share(3, "5"), Share(3, "GPU-a")]
     # who asks for none sees what the command sees, and trains where it would
-    assert shares(tmp_path, monkeypatch, 1) == [Share((0,), "5, GPU-a,7")]
+    assert shares(tmp_path, monkeypatch, 1) == [Share(6, "5, GPU-a,7")]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert shares(tmp_path, monkeypatch, 1) == [Share((0,), None)]
+    assert shares(tmp_path, monkeypatch, 1) == [Share(6, None)]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert Processes(JobSettings(gpus_per_node=1)).at_once == 6
-    assert shares(tmp_path, monkeypatch, 1, gpus_per_node=1) == [Share((0,), None)]
+    assert shares(tmp_path, monkeypatch, 1, gpus_per_node=1) == [Share(6, None)]
 
 
-@pytest.mark.parametrize("seen", [None, "1,2"])
-def test_a_job_keeps_to_its_share(
-    seen: str | None, machine: list[set[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("count", "at_work", "job", "each"),
+    [
+        (1, 1, {}, 6),  # a sweep of one run, --blocks 1
+        (1, 1, {"array_parallelism": 1}, 6),
+        (2, 2, {"array_parallelism": 2}, 3),
+        (1, 3, {}, 2),  # beside two that go on
+        (6, 6, {}, 1),
+        (9, 9, {"array_parallelism": 9}, 1),
+        (1, 1, {"cpus_per_task": 1}, 1),  # as asked
+    ],
+)
+def test_jobs_divide_the_cores_among_those_at_work(
+    count: int, at_work: int, job: dict[str, int], each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """submitit's executor has set the variable for it."""
+    assert shares(tmp_path, monkeypatch, count, at_work, **job) == [Share(each, None)] * count
+
+
+def test_who_sends_jobs_says_how_many_are_at_work(tmp_path: Path) -> None:
+    queue = Queue(tmp_path, at_once=2)
+    wait_for_jobs(pieces(tmp_path, "abc"), queue, tmp_path / "jobs", Told(lambda: queue.run(*list(queue.waiting)[:1])))
+    assert queue.at_work == [2, 2]
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("seen", [None, "1,2"])
+@pytest.mark.parametrize(
+    ("own", "given", "threads"), [(2, None, "2"), (2, "1", "1"), (2, "4", "2"), (2, "all", "2"), (6, None, None)]
+)
+def test_a_job_keeps_to_its_share(
+    own: int, given: str | None, threads: str | None, seen: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """submitit's executor has set the GPUs for it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    for name, value in (("FEDSCOPE_CORES", ""), ("OMP_NUM_THREADS", given or "")):  # as they were afterwards
+        monkeypatch.setenv(name, value)
+    if given is None:
+        del os.environ["OMP_NUM_THREADS"]
     record = JobRecord.new("processes", "b", 0)
     record.write(tmp_path, "a")
-    job = SentJob(Piece("a", tmp_path), tmp_path, record.token, Environment.here(), 1, Share((2, 3), seen))
+    job = SentJob(Piece("a", tmp_path), tmp_path, record.token, Environment.here(), 1, Share(own, seen))
     assert job.checkpoint().function.share == job.share, "so does what goes on with it"
     assert job() is None
-    assert machine == [{2, 3}]
+    assert cores() == own
+    assert os.environ.get("OMP_NUM_THREADS") == threads
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == seen
+
+
+def test_a_job_that_was_sent_before_there_were_shares_does_its_work(tmp_path: Path) -> None:
+    record = JobRecord.new("processes", "b", 0)
+    record.write(tmp_path, "a")
+    job = SentJob(Piece("a", tmp_path), tmp_path, record.token, Environment.here(), 1, Share(1, None))
+    del job.place, job.share
+    again = pickle.loads(pickle.dumps(job)).checkpoint().function
+    assert (again.place, again.share) == (0, None)
+    assert job() is None
 
 
 @pytest.mark.programs
@@ -564,9 +616,39 @@ def test_processes_see_their_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "a": None,
         "b": None,
     }
-    own = sorted(os.sched_getaffinity(0))
     said = [json.loads((tmp_path / f"{name}.said").read_text()) for name in "ab"]
-    assert said == [[[own[0]], "GPU-x"], [[own[1 % len(own)]], "GPU-x"]]
+    assert said == [[sorted(os.sched_getaffinity(0)), max(1, cores() // 2), "GPU-x"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "processes", "slurm"),
+    [
+        ("50%dropout", None, None),
+        ("x%20y", None, None),
+        ("100%", None, None),
+        ("50%adam", "%a", "%a"),
+        ("a%t", "%t", "%t"),
+        ("a%x", None, "%x"),
+        ("a%3N", None, "%3N"),
+        ("a%%b", None, "%%"),
+    ],
+)
+def test_a_name_is_refused_where_it_would_be_replaced(
+    name: str, processes: str | None, slurm: str | None, tmp_path: Path
+) -> None:
+    for by, who, mark in (
+        (Processes(JobSettings()), "submitit", processes),
+        (Slurm(JobSettings()), "SLURM", slurm),
+    ):
+        if mark is None:
+            refuse_marks(by, tmp_path / name)
+            continue
+        with pytest.raises(FedscopeError) as caught:
+            refuse_marks(by, tmp_path / name)
+        assert str(caught.value) == (
+            f"{tmp_path / name} has {mark} in its name, and {who} puts something else, as a job's number, in the place "
+            f"of that; write to a folder without it, or leave --launcher {by.name} out"
+        )
 
 
 #: a job spec that writes down what it sees
@@ -574,6 +656,8 @@ TELLS = """
 import json, os
 from dataclasses import dataclass
 from pathlib import Path
+
+from fedscope.distributed.cores import cores
 
 
 @dataclass(frozen=True)
@@ -587,7 +671,7 @@ class Tells:
         return self.folder / f"{self.name}.log"
 
     def work(self, do):
-        said = [sorted(os.sched_getaffinity(0)), os.environ.get("CUDA_VISIBLE_DEVICES")]
+        said = [sorted(os.sched_getaffinity(0)), cores(), os.environ.get("CUDA_VISIBLE_DEVICES")]
         (self.folder / f"{self.name}.tmp").write_text(json.dumps(said))
         os.replace(self.folder / f"{self.name}.tmp", self.folder / f"{self.name}.said")
 
