@@ -175,12 +175,8 @@ def _run(federation: Any) -> Run | None:
     from ...training.config.data_meant import refuse_data
 
     refuse_data(federation, "neither a run nor a configuration")
-    if (
-        (path := Path(federation)).suffix in (".json", ".yaml", ".yml")
-        and is_there(path)
-        and path.is_file()
-        and path.name != "run.json"
-    ):
+    other = path.suffix in (".json", ".yaml", ".yml") and path.name != "run.json"
+    if other and is_there(path) and path.is_file():
         raise FedscopeError(
             f"{federation} is neither a run nor a configuration; a run is a folder with a run.json, and a "
             "configuration a .toml file, with [data] and clients = 20 below it"

@@ -110,7 +110,7 @@ def test_an_empty_command_is_told_the_commands(words: tuple[str, ...], capsys: p
 def test_a_name_that_is_too_long_is_the_configuration_s(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Looking at ``NAME/run.json`` had failed first, and the sentence named that."""
     name = "a" * 300
-    for words in (("train", name), ("train", f"{name}@2")):
+    for words in (("train", name), ("train", f"{name}@2"), ("data", f"{name}.toml")):
         said = refused(capsys, *words)
         assert said == f"{words[1]} cannot be read as a configuration (File name too long); give a .toml file"
     assert refused(capsys, "data", f"{name}.yaml") == f"{name}.yaml/run.json cannot be read (File name too long)"
