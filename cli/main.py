@@ -95,6 +95,26 @@ def dashed_flag(word: str) -> str:
     return f"-{name}" if len(name) == 1 else f"--{name}"
 
 
+def find_dashed(params: Sequence[click.Parameter], words: Sequence[str]) -> str:
+    """Return the first word that stands where an option may and begins with a typographic dash in place of its
+    hyphens, or nothing: not a value of an option, and nothing behind ``--``."""
+    options = {
+        flag: 0 if param.is_flag or param.count else param.nargs
+        for param in params
+        if isinstance(param, click.Option)
+        for flag in (*param.opts, *param.secondary_opts)
+    }
+    left = iter(words)
+    for word in left:
+        if word == "--":
+            break
+        if word[:1] in DASHES and dashed_flag(word).partition("=")[0] in options:
+            return word
+        for _ in range(options.get(word, 0)):
+            next(left, None)
+    return ""
+
+
 def dashed(word: str, ctx: click.Context) -> click.UsageError:
     """Return the refusal of an option with a typographic dash in place of its hyphens."""
     return click.UsageError(f"{word} begins with a typographic dash; write {dashed_flag(word)}", ctx)
@@ -146,7 +166,7 @@ class Tour(click.Group):
         try:
             name, command, words = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if args[0][0] in DASHES:
+            if args[0][:1] in DASHES:
                 raise dashed(args[0], ctx) from None
             from difflib import get_close_matches
 
@@ -154,10 +174,9 @@ class Tour(click.Group):
             near = [ELSEWHERE[args[0]]] if args[0] in ELSEWHERE else near
             hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(commands())}"
             raise click.UsageError(error.message.rstrip(".") + hint, ctx) from None
-        if command is not None and (wrong := next((word for word in words if word[:1] in DASHES), "")):
+        if command is not None and any(word[:1] in DASHES for word in words):
             own = click.Context(command, info_name=command.name, parent=ctx)
-            flags = [flag for param in command.get_params(own) for flag in (*param.opts, *param.secondary_opts)]
-            if dashed_flag(wrong).partition("=")[0] in flags:
+            if wrong := find_dashed(command.get_params(own), words):
                 raise dashed(wrong, own)
         if command is not None and len(words) > 1:
             from .repeats import describe_repeats

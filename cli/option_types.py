@@ -136,12 +136,17 @@ class Number(_Type):
         if re.match(r"-+[A-Za-z]", text):
             count = "a number" if several == 1 else f"{several} numbers"
             self.fail(f"{text} stands in the place of a number; give {flag} {count}, then {text}", param, ctx)
+        if thousands := _thousands(text):
+            self.fail(f"{value!r} is not a number; write {thousands}", param, ctx)
+        point = point.strip("()[],; ")
+        if _is_number(point):
+            self.fail(f"{value!r} is not a number; write {point}", param, ctx)
         top, _, bottom = point.rstrip("% ").partition("/")
         try:
             number = float(top) / float(bottom or 1) / (self.whole if text.endswith("%") else 1)
         except (ValueError, ZeroDivisionError):
             self.fail(f"{value!r} is not a number; write {self.example}", param, ctx)
-        self.fail(f"{value!r} is not a number; write {number:g}", param, ctx)
+        self.fail(f"{value!r} is not a number; write {number:.15g}", param, ctx)
 
 
 class Share(Number):
@@ -150,12 +155,34 @@ class Share(Number):
     whole, example = 100, "0.6 for 60 %"
 
 
+def _thousands(text: str) -> str:
+    """Write a number whose commas may stand between thousands; "" of another.
+
+    >>> _thousands("1,000"), _thousands("1,000,000"), _thousands("0,125")
+    ('1000, or 1.000 if its comma is a decimal one', '1000000', '')
+    """
+    if not re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+", text):
+        return ""
+    whole = text.replace(",", "")
+    return whole if text.count(",") > 1 else f"{whole}, or {text.replace(',', '.')} if its comma is a decimal one"
+
+
 def _is_number(word: str) -> bool:
     try:
         float(word)
     except ValueError:
         return False
     return True
+
+
+class TypedShare(float):
+    """A share, which reads in sentences as it was typed."""
+
+    typed = ""
+
+    def __str__(self) -> str:
+        """As it was typed."""
+        return self.typed
 
 
 class PointShare(_Type):
@@ -167,9 +194,11 @@ class PointShare(_Type):
         """Return the share; its range is the analysis's."""
         text = str(value).strip()
         try:
-            return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            share = TypedShare(float(text.removesuffix("%")) / (100 if text.endswith("%") else 1))
         except ValueError:
             self.fail(f"{value!r} is no share of the points; write 15% or 0.15", param, ctx)
+        share.typed = text
+        return share
 
 
 class HomePath(click.Path):

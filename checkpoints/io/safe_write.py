@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from ...command_line import answering
 from .errors import FedscopeError
-from .untrusted import kind_of
+from .untrusted import is_there, kind_of
 
 #: the end of most of these sentences: what is in the way is nothing that fedscope has made
 REMOVE = "remove it"
@@ -125,7 +125,7 @@ def explain_unwritten() -> Iterator[None]:
         if answering.get() or not isinstance(error.filename, str | os.PathLike):
             raise
         path = Path(error.filename)
-        file = next((one for one in (path, *path.parents) if one.exists() and not one.is_dir()), None)
+        file = next((one for one in (path, *path.parents) if is_there(one) and not one.is_dir()), None)
         if file is not None and isinstance(error, FileExistsError | NotADirectoryError):
             raise FedscopeError(f"{file} is a file, and nothing can be written below it; write elsewhere") from error
         raise FedscopeError(

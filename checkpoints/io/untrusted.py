@@ -34,6 +34,19 @@ _KINDS = (
 )
 
 
+def is_there(path: Path) -> bool:
+    """Check whether something lies at a place; what cannot be looked at (forbidden, too long a name) does not.
+
+    >>> is_there(Path("/dev/null")), is_there(Path("a" * 300))
+    (True, False)
+    """
+    try:
+        path.stat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def regular(path: Path, what: str = "a file") -> Path:
     """Return the path itself, once it is known that a regular file lies there; links are followed, nothing is opened.
 

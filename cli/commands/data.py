@@ -39,7 +39,7 @@ def command(
 
     CONFIG is a .toml file, as for train. Without it, the defaults of train are used. Flags and --set override it.
     """
-    from ...decomposition.client_data.analysis import data, name_of
+    from ...decomposition.client_data.analysis import data, name_of, refuse_assigned
     from ..progress import fetch
     from ..run_analysis import answer
 
@@ -51,6 +51,7 @@ def command(
 
         assigned = read_assignments(assignments)
         warn_of_overridden(settings, assigned)
+        refuse_assigned(federation, [f"--{key}" for key in given if key != "name"], assigned)
         settings = merge(settings, assigned)
     if settings:
         from ...training.user_code.typed import typed_tables

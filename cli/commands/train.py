@@ -294,16 +294,17 @@ def _stored(config: Path) -> dict[str, Any]:
     """
     from ...checkpoints import FedscopeError
     from ...checkpoints.io.shell_words import command_line
+    from ...checkpoints.io.untrusted import is_there
     from ...training.config.sources import stored_tables
 
     name, at, _ = str(config).rpartition("@")
-    if at and not config.exists() and (Path(name) / "run.json").exists():
+    if at and not is_there(config) and is_there(Path(name) / "run.json"):
         on = command_line("train", "--from", config)
         raise FedscopeError(f"{config} is a round of a run, not a configuration; branch from it: {on}")
     try:
         return stored_tables(config)
     except FedscopeError as error:
-        if not (config / "config.toml").exists():
+        if not (is_there(config / "run.json") and is_there(config / "config.toml")):
             raise
         on = command_line("train", "--resume", config)
         raise FedscopeError(f"{error}, or go on with the run itself: {on}") from None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints import FedscopeError, Round, Run, parse_address, real_path, recorded_clients
-from ..checkpoints.io.untrusted import at_home, expand_home
+from ..checkpoints.io.untrusted import at_home, expand_home, is_there
 from ..checkpoints.io.visible_text import visible
 from ..checkpoints.io.warn_user import warn_user
 from ..checkpoints.models.adapters import about_adapters
@@ -36,7 +36,7 @@ def run_at(run: RunLike, option: str = "--rounds") -> Run:
     refuse_no_run(run)
     run = expand_home(run)
     folder, at, rest = str(run).rpartition("@")
-    if at and not Path(run).exists() and Path(folder, "run.json").is_file():
+    if at and not is_there(Path(run)) and is_there(Path(folder, "run.json")):
         rounds = f" (and {option} {rest.partition('/')[0]})" if option else ""
         raise FedscopeError(f"{run} names a model, but a whole run is asked for; give {folder}{rounds}")
     return Run.open(run)
@@ -108,7 +108,7 @@ def resolve_runs(
     asked: list[str | None] = []
     for run in given:
         folder, at, rest = ("", "", "") if isinstance(run, Run) else str(run).rpartition("@")
-        if at and "/" not in rest and not Path(str(run)).exists() and Path(folder, "run.json").is_file():
+        if at and "/" not in rest and not is_there(Path(str(run))) and is_there(Path(folder, "run.json")):
             if rounds is not None:
                 raise FedscopeError(
                     f"{run} names its rounds, and so does {option} {rounds_text(rounds)}; leave one out"
@@ -169,7 +169,7 @@ def one_round(
             raise FedscopeError(f"one round of a run is asked for, but got {len(run)} runs; ask for each alone")
         return one_round(run[0], rounds, adapters=adapters)
     address = "" if isinstance(run, Run) else str(run)
-    if rounds is None and "@" in address and not Path(address).exists():
+    if rounds is None and "@" in address and not is_there(Path(address)):
         parsed = parse_address(address)
         if parsed.round is None or parsed.which is not None:
             whole = "RUN@ROUND" if parsed.which is None else address.rpartition("/")[0]
@@ -178,9 +178,9 @@ def one_round(
         warn_of_adapters([opened], adapters)
         return opened, recorded_clients(opened, opened.round(parsed.round).number, start=False)
     if rounds is None and address:
-        if Path(address).exists() and not (Path(address) / "run.json").is_file():
+        if is_there(Path(address)) and not is_there(Path(address) / "run.json"):
             Run.open(address)  # says what it is, and how models become a run
-        hint = f", as in {run}@last" if (Path(address) / "run.json").is_file() else ", as in runs/ima@40"
+        hint = f", as in {run}@last" if is_there(Path(address) / "run.json") else ", as in runs/ima@40"
         raise FedscopeError(f"{run} names no round; give RUN@ROUND{hint}, or --rounds")
     opened, asked = resolve_run(run, rounds, adapters=adapters)
     numbers = parse_rounds(asked or "last", opened.rounds, str(opened.path))

@@ -18,7 +18,7 @@ import xxhash
 from ..checkpoints.io.atomic import disk_is_full, shorten_name, write_durably
 from ..checkpoints.io.errors import DiskFullError, FedscopeError
 from ..checkpoints.io.locks import HeldError, HeldLock, hold
-from ..checkpoints.io.safe_write import open_own, refuse_strange
+from ..checkpoints.io.safe_write import explain_unwritten, open_own, refuse_strange
 from ..checkpoints.io.untrusted import regular
 from ..checkpoints.io.warn_user import warn_user
 
@@ -59,6 +59,7 @@ class ResumeStore:
     {'7': [0.5, 0.1]}
     """
 
+    @explain_unwritten()
     def __init__(
         self,
         path: Path | str | None,
@@ -142,6 +143,7 @@ class ResumeStore:
             del self.done[key]
             return None
 
+    @explain_unwritten()
     def add(self, key: str, value: Any) -> None:
         """Keep one finished part (what JSON holds, NaN and infinities too).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from ...analysis.run_identity import identity
 from ...analysis.runs import open_run
 from ...analysis.settings import at_least
 from ...checkpoints import FedscopeError, Run
+from ...checkpoints.io.untrusted import is_there
 from ...command_line import answering
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import names
@@ -64,7 +65,7 @@ def data(
     """
     at_least("shown", shown, 1)
     at_least("samples", samples, 1)
-    settings = _with_data(settings or {}, data)
+    settings = _by_section(_with_data(_by_section(settings or {}), data))
     run, given = _run(federation), None
     if run is not None and settings and (own := _data_alone(settings)) is not None:
         settings = {}  # compared with what the run saw
@@ -75,7 +76,7 @@ def data(
         else:
             given = own
     if run is not None and settings:
-        raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave {_others(settings)} out")
+        _refuse_beside(run, _others(settings))
     tables = {} if run is not None else _tables(federation, settings)
     told: Mapping[str, Any] = _told(run) if run is not None else tables.get("data", {})
 
@@ -118,11 +119,23 @@ def _with_data(settings: Mapping[str, Any], data: Any) -> Mapping[str, Any]:
     return {**settings, "data": {**table, "name": data}}
 
 
+def _by_section(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by their sections, of which single ones (``{"data.name": "digits"}``) count more; no empty
+    tables."""
+    tables = {name: value for name, value in settings.items() if "." not in str(name) and value != {}}
+    for name, value in settings.items():
+        section, dot, key = str(name).partition(".")
+        if dot:
+            table = tables.get(section, {})
+            tables[section] = {**(table if isinstance(table, Mapping) else {"name": table}), key: value}
+    return tables
+
+
 #: settings that are options of the command
 _FLAGS = {"data.clients": "--clients", "data.partition": "--partition"}
 
 
-def _others(settings: Mapping[str, Any]) -> str:
+def _others(settings: Mapping[str, Any]) -> list[str]:
     """Name the settings other than where the data lie, as they were given."""
     places = [
         f"{section}.{key}" if key else section
@@ -130,21 +143,40 @@ def _others(settings: Mapping[str, Any]) -> str:
         for key in (table if isinstance(table, Mapping) else [""])
     ]
     others = [place for place in places if place != "data.name"]
-    if answering.get():
-        others = [_FLAGS.get(place, f"--set {place}") for place in others]
-    return " and ".join(filter(None, [", ".join(others[:-1]), others[-1]]))
+    return [_FLAGS.get(place, f"--set {place}") for place in others] if answering.get() else others
+
+
+def _refuse_beside(run: Run, words: Sequence[str]) -> None:
+    given = " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+    raise FedscopeError(f"{run.path} is a run, whose data are what they are; leave {given} out")
+
+
+def refuse_assigned(federation: Any, flags: Sequence[str], assigned: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse settings beside a run, as a command line has them: by flags and by ``--set``.
+
+    Raises:
+        FedscopeError: names those that were typed.
+    """
+    places = [f"{section}.{key}" for section, table in assigned.items() for key in table]
+    words = [*flags, *(f"--set {place}" for place in places if place != "data.name")]
+    if words and (run := _run(federation)) is not None:
+        _refuse_beside(run, words)
 
 
 def _run(federation: Any) -> Run | None:
     """Return the run, where one is meant."""
     if isinstance(federation, Run):
         return federation
-    if not isinstance(federation, str | Path) or (Path(federation).suffix == ".toml" and not Path(federation).is_dir()):
+    if not isinstance(federation, str | Path):
+        return None
+    path = Path(federation)
+    if path.suffix == ".toml" and not (is_there(path) and path.is_dir()):
         return None
     from ...training.config.data_meant import refuse_data
 
     refuse_data(federation, "neither a run nor a configuration")
-    if (path := Path(federation)).suffix in (".json", ".yaml", ".yml") and path.is_file() and path.name != "run.json":
+    other = path.suffix in (".json", ".yaml", ".yml") and path.name != "run.json"
+    if other and is_there(path) and path.is_file():
         raise FedscopeError(
             f"{federation} is neither a run nor a configuration; a run is a folder with a run.json, and a "
             "configuration a .toml file, with [data] and clients = 20 below it"

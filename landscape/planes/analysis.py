@@ -150,18 +150,20 @@ def share_of(budget: float | None, grid: int, *, adaptive: bool) -> float | None
     if budget is None:
         return 1.0 if adaptive else None
     if isinstance(budget, bool | str) or not 0 < budget <= 1:
-        said = f"{budget:g}" if isinstance(budget, float | int) else repr(budget)
-        raise FedscopeError(f"--budget {said} is no share of the points; give one above 0 and at most 1 (0.15 is 15 %)")
+        said = repr(budget) if isinstance(budget, str) else budget
+        raise FedscopeError(
+            f"--budget {said!s} is no share of the points; give one above 0 and at most 1 (0.15 is 15 %)"
+        )
     if not adaptive:
         raise FedscopeError(
-            f"--budget {budget:g} is about --adaptive, and without it all points are measured; add --adaptive"
+            f"--budget {budget!s} is about --adaptive, and without it all points are measured; add --adaptive"
         )
     from .point_counts import FEWEST
 
     points = int(budget * grid**2 + 1e-9)
     if points < min(FEWEST, grid**2):
         raise FedscopeError(
-            f"--budget {budget:g} is {points} of {grid} x {grid} points, and fewer than {FEWEST} tell no "
+            f"--budget {budget!s} is {points} of {grid} x {grid} points, and fewer than {FEWEST} tell no "
             "surface; give a larger --budget or --grid"
         )
     return float(budget)

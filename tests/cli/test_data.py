@@ -331,6 +331,17 @@ def test_a_recorded_run_whose_data_are_not_here_shows_counts_and_says_so(tmp_pat
         fedscope.data(tmp_path / "sum", settings={"data": {"clients": 3}})
 
 
+def test_settings_that_say_nothing_of_a_run_s_data_are_none(tmp_path: Path, recorded: Callable[..., Path]) -> None:
+    path = recorded(tmp_path / "fma", "--method", "fma", "--rounds", "1", "--clients", "4")
+    made = fedscope.data(path)
+    for asked in ({"data": {}}, {"run": {}}, {"data": {"name": "digits"}, "run": {}}, {"data.name": "digits"}):
+        assert fedscope.data(path, settings=asked).counts.tolist() == made.counts.tolist()
+    for asked in ({"data.clients": 3}, {"data": {"name": "digits"}, "data.clients": 3}):
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.data(path, settings=asked)
+        assert str(caught.value) == f"{path} is a run, whose data are what they are; leave data.clients out"
+
+
 def test_numbers_that_nobody_has_are_no_clients(tmp_path: Path) -> None:
     """Clients 17 and 105 were 106 clients, with a median of no samples."""
     with fedscope.Recorder(tmp_path / "r", labels=CLASSES, partition={17: [0, 1, 2], 105: [5, 6, 7]}) as recorder:

@@ -174,8 +174,8 @@ def test_another_rate_is_another_question(runs: Path, monkeypatch: pytest.Monkey
             ["runs/ima", "--layer", "zzz"],
             r"--layer zzz: runs/ima has no such parameter; it has fc1\.weight, fc1\.bias, ",
         ),
-        (["runs/ima", "--fdr", "5"], r"false discovery rate 5 is out of range: give one between 0 and 1, such as"),
-        (["runs/ima", "--fdr", "0"], r"false discovery rate 0 is out of range"),
+        (["runs/ima", "--fdr", "5"], r"^--fdr 5 is out of range: give one between 0 and 1, such as 0\.05$"),
+        (["runs/ima", "--fdr", "0"], r"^--fdr 0 is out of range: give one between"),
     ],
 )
 def test_mistakes_end_in_one_sentence(runs: Path, said: Any, words: list[str], message: str) -> None:

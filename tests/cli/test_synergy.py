@@ -321,8 +321,14 @@ def test_a_run_that_was_trained_again_is_another_one(runs: Path, said: Any) -> N
         (["elsewhere"], r"elsewhere names no round; give RUN@ROUND, as in runs/ima@40"),
         (["runs/fma@2/global"], r"names a model, but all clients of a round are asked for; give runs/fma@2$"),
         (["model@2.pt"], r"model@2\.pt names a model, but all clients of a round are asked for; give RUN@ROUND"),
-        (["runs/fma@2", "--cv-threshold", "1"], r"cv_threshold = 1\.0 is out of range"),
-        (["runs/fma@2", "--quantile", "99"], r"quantile = 99\.0 is out of range: it must be greater than 0 and at"),
+        (
+            ["runs/fma@2", "--cv-threshold", "1"],
+            r"^--cv-threshold 1 is out of range: it must be at least 0 and less than 1$",
+        ),
+        (
+            ["runs/fma@2", "--quantile", "99"],
+            r"^--quantile 99 is out of range: it must be greater than 0 and at most 1$",
+        ),
     ],
 )
 def test_mistakes_end_in_one_sentence(runs: Path, said: Any, words: list[str], message: str) -> None:

@@ -34,6 +34,11 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         ("curves r --target 80%", "'80%' is not a number; write 0.8"),
         ("table r --target 50%", "'50%' is not a number; write 0.5"),
         ("curves r --target 0,8", "'0,8' is not a number; write 0.8"),
+        ("curves r --target 0,87654321", "'0,87654321' is not a number; write 0.87654321"),
+        ("curves r --target 1,000", "'1,000' is not a number; write 1000, or 1.000 if its comma is a decimal one"),
+        ("curves r --target 1,000,000", "'1,000,000' is not a number; write 1000000"),
+        ("line a b --range -1, 1", "'-1,' is not a number; write -1"),
+        ("line a b --range (-1, 1)", "'(-1,' is not a number; write -1"),
         ("curves r --target much", "'much' is not a number; write 0.6 for 60 %"),
         ("plane r --margin 30%", "'30%' is not a number; write 0.3"),
         ("plane r --error-limits 0% 5%", "'0%' is not a number; write 0"),
@@ -88,6 +93,47 @@ def test_typographic_dashes_are_said(words: str, typed: str, written: str, capsy
     assert refused(capsys, *words.split()) == f"{typed} begins with a typographic dash; write {written}"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("curves", "runs/none", "--title", "–h"), ("curves", "--", "–force"), ("ls", "--", "runs/fma", "–h")],
+)
+def test_a_typographic_dash_of_a_value_is_no_option(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words]) == 2
+    assert "typographic" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("",), ("", "runs/fma")])
+def test_an_empty_command_is_told_the_commands(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, *words).startswith("No such command ''; there are train, data, ls, ")
+
+
+def test_a_name_that_is_too_long_is_the_configuration_s(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Looking at ``NAME/run.json`` had failed first, and the sentence named that."""
+    name = "a" * 300
+    for words in (("train", name), ("train", f"{name}@2"), ("data", f"{name}.toml")):
+        said = refused(capsys, *words)
+        assert said == f"{words[1]} cannot be read as a configuration (File name too long); give a .toml file"
+    assert refused(capsys, "data", f"{name}.yaml") == f"{name}.yaml/run.json cannot be read (File name too long)"
+
+
+def test_a_folder_with_a_configuration_alone_is_no_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("configs").mkdir()
+    Path("configs", "config.toml").write_text("[run]\nrounds = 2\n")
+    assert refused(capsys, "train", "configs") == "configs is a folder, not a configuration; give a regular file"
+
+
+def test_a_configuration_without_the_suffix_is_to_be_mended(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("conf").write_text("[run\nrounds = 2\n")
+    assert refused(capsys, "train", "conf") == (
+        "conf is not TOML: Expected ']' at the end of a table declaration (at line 1, column 5); mend it, or copy it "
+        "again"
+    )
+    Path("conf").write_text("run: 2\n")
+    assert refused(capsys, "train", "conf").endswith(
+        "; give the settings in a .toml file, as [run] and rounds = 2 below it"
+    )
+
+
 def test_a_typographic_minus_counts_rounds_from_the_end(here: Path) -> None:
     for rounds in ("–1", "−1", "-1"):
         assert run(["updates", "runs/fma", "--rounds", rounds, "--out", "last"]) == 0
@@ -99,6 +145,10 @@ def test_a_typographic_minus_counts_rounds_from_the_end(here: Path) -> None:
         (
             "data runs/fma --clients 9 --set run.rounds=3 --data digits",
             "runs/fma is a run, whose data are what they are; leave --clients and --set run.rounds out",
+        ),
+        (
+            "data runs/fma --set data.clients=4",
+            "runs/fma is a run, whose data are what they are; leave --set data.clients out",
         ),
         (
             "train runs/fma",

@@ -5,6 +5,7 @@ Precedence: preset < CONFIG.toml < flag < ``--set``. Unknown keys are refused wi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -274,13 +275,27 @@ def read_toml(path: Path) -> dict[str, Any]:
         FedscopeError: it does not exist, is no regular file, too long, or not TOML.
     """
     try:
-        return foreign_files.read_toml(path, "a configuration", _MEND if path.suffix == ".toml" else _IN_TOML)
+        return foreign_files.read_toml(path, "a configuration", _MEND if _meant_as_toml(path) else _IN_TOML)
     except FileNotFoundError:
         raise FedscopeError(f"{path} cannot be read as a configuration: it does not exist; give a .toml file") from None
     except OSError as error:
         raise FedscopeError(
             f"{path} cannot be read as a configuration ({error.strerror}); give a .toml file"
         ) from error
+
+
+def _meant_as_toml(path: Path) -> bool:
+    """Check whether a file is one of TOML by its name, or by a section's line in its beginning."""
+    if path.suffix == ".toml":
+        return True
+    try:
+        if not path.is_file():  # opening a named pipe waits
+            return False
+        with path.open(encoding="utf-8", errors="replace") as file:
+            head = file.read(4096)
+    except (OSError, ValueError):
+        return False
+    return any(re.match(rf"\s*\[\s*({'|'.join(SECTIONS)})\b", line) for line in head.splitlines())
 
 
 def read_assignments(texts: Iterable[str], example: str = "average.window=3") -> dict[str, dict[str, Any]]:

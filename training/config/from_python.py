@@ -16,7 +16,7 @@ from .config import SECTIONS, Config, merge, methods_in, warn_of_two
 from .data_meant import refuse_data
 from .field_names import KEYWORDS
 from .outside_sections import SELECTORS
-from .setting_names import OF_SECTIONS, offer_setting, places_of
+from .setting_names import OF_SECTIONS, offer_setting, owners, places_of
 
 METHOD = "method"
 #: single settings: the keywords of ``train`` and ``sweep`` that their signatures do not name
@@ -84,17 +84,29 @@ def _warn_of_twice(tables: Mapping[str, Any], single: Mapping[str, Mapping[str, 
     for section, own in single.items():
         table = tables.get(section)
         for key, value in own.items():
-            if isinstance(table, Mapping) and key in table and _differ(table[key], value):
+            if isinstance(table, Mapping) and key in table and _differ(section, key, table[key], value):
                 place = f"{section}.{key}"
                 in_table, by_name = f'{{"{section}": {{"{key}": {table[key]!r}}}}}', f'{{"{place}": {value!r}}}'
                 warn_of_two(in_table, by_name, "the whole name", repr(value))
 
 
-def _differ(one: Any, other: Any) -> bool:
-    """Check whether two values differ; of arrays, which have no single answer, whether they are two."""
+def _differ(section: str, key: str, one: Any, other: Any) -> bool:
+    """Check whether two values of a setting differ; of arrays, which have no single answer, whether they are two.
+
+    >>> _differ("model", "hidden", (32,), [32]), _differ("client", "method", "FedProx", "fedprox")
+    (False, False)
+    """
+    if one is other:
+        return False
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) != len(other) or any(_differ(section, key, *pair) for pair in zip(one, other, strict=True))
+    if isinstance(one, str) and isinstance(other, str) and section in METHOD_SECTIONS:
+        shelf, selector, _ = METHOD_SECTIONS[section]
+        if key == selector:
+            return canonical(shelf, one) != canonical(shelf, other)
     try:
-        return one is not other and bool(one != other)
-    except ValueError:
+        return bool(one != other) and bool(one == one or other == other)  # a NaN is not equal to itself
+    except (ValueError, RuntimeError, TypeError):
         return True
 
 
@@ -222,19 +234,20 @@ def _no_table(section: str, value: Any) -> str:
 def _unknown(name: str, value: Any) -> str:
     """Say what a name may have meant: a setting of a section, or a word near it."""
     if isinstance(value, Mapping):
-        turned = [place for section in value for place in places_of(name) if place.place == f"{section}.{name}"]
+        turned = [(section, key) for section in value for key in [_key_in(str(section), name)] if key]
         if turned:  # {"rounds": {"run": 1}}
-            section = turned[0].place.partition(".")[0]
-            return f'{name} is a setting of a section; give {{"{section}": {{"{name}": {value[section]!r}}}}}'
-        hint = nearest(name, SECTIONS) or offer_setting(name)
-        return f"{name} is neither a section nor a setting{hint}; sections are {', '.join(SECTIONS)}"
-    places = [section for section, kind in OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]
-    places += [section for section, (_, selector, _) in METHOD_SECTIONS.items() if name == selector != METHOD]
-    if places:
-        offers = " or ".join(f'{{"{section}": {{"{name}": {value!r}}}}}' for section in places)
+            section, key = turned[0]
+            return f'{name} is a setting of a section; give {{"{section}": {{"{key}": {value[section]!r}}}}}'
+        near = nearest(name, SECTIONS)
+        if not _sections_with(name) or (value and any(f'"{one}"' in near and _has_all(one, value) for one in SECTIONS)):
+            hint = near or offer_setting(name)
+            return f"{name} is neither a section nor a setting{hint}; sections are {', '.join(SECTIONS)}"
+    shown = "VALUE" if isinstance(value, Mapping) and name != "partition" else repr(value)
+    if places := _sections_with(name):
+        offers = " or ".join(f'{{"{section}": {{"{name}": {shown}}}}}' for section in places)
         return f"{name} is a setting of a section; give {offers}"
     if found := places_of(name):
-        spelled = [place.words().replace(place.place, f'{{"{place.place}": {value!r}}}') for place in found]
+        spelled = [place.words().replace(place.place, f'{{"{place.place}": {shown}}}') for place in found]
         return f"{name} is neither a section nor a setting; did you mean {' or '.join(spelled)}?"
     keys = {key.name: section for section, kind in OF_SECTIONS.items() for key in fields(kind)}
     offers_by = {**{key: f"{section}.{key}" for key, section in keys.items()}, **{one: one for one in SECTIONS}}
@@ -242,3 +255,23 @@ def _unknown(name: str, value: Any) -> str:
         f"{name} is neither a section nor a setting{nearest(name, [METHOD, *offers_by], offers_by)}; sections are "
         + (", ".join(SECTIONS))
     )
+
+
+def _sections_with(name: str) -> list[str]:
+    """Return the sections of which a name is a setting, whichever method is chosen."""
+    places = [section for section, kind in OF_SECTIONS.items() if name in {key.name for key in fields(kind)}]
+    return places + [section for section, (_, selector, _) in METHOD_SECTIONS.items() if name == selector != METHOD]
+
+
+def _key_in(section: str, name: str) -> str:
+    """Return the key of a section that a name means, "" for none."""
+    if section not in SECTIONS:
+        return ""
+    if section in _sections_with(name) or (section in METHOD_SECTIONS and owners(section, name)):
+        return name
+    at = [place.place for place in places_of(name) if place.place.startswith(f"{section}.")]
+    return at[0].partition(".")[2] if at else ""
+
+
+def _has_all(section: str, table: Mapping[Any, Any]) -> bool:
+    return all(_key_in(section, str(key)) for key in table)

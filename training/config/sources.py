@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...checkpoints import FedscopeError
+from ...checkpoints.io.untrusted import is_there
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from .config import Config, merge, methods_in, read_toml, recorded_tables
 from .data_meant import refuse_data
@@ -136,12 +137,12 @@ def stored_tables(path: Path, flag: str = "--data ") -> dict[str, Any]:
         FedscopeError: data; what :func:`~fedscope.training.config.config.read_toml` refuses.
     """
     refuse_data(path, "not a configuration", flag)
-    if (path / "run.json").exists():
+    if is_there(path / "run.json"):
         own = path / "config.toml"
-        way = f"give its settings, {own}" if own.exists() else "it has none of its own, so give a .toml file"
+        way = f"give its settings, {own}" if is_there(own) else "it has none of its own, so give a .toml file"
         raise FedscopeError(f"{path} is a run, not a configuration; {way}")
     stored = read_toml(path)
-    return recorded_tables(stored) if (path.parent / "run.json").exists() else stored
+    return recorded_tables(stored) if is_there(path.parent / "run.json") else stored
 
 
 def with_place(error: FedscopeError, path: Path, stored: Tables) -> FedscopeError:

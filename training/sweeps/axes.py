@@ -30,7 +30,7 @@ _FORM = 'give settings with their values, as {"method": ["fma", "ima"]}'
 #: how axes are given: on a command line, and in Python
 _WORDS = "write section.key=value,value as in run.participation=0.1,0.2, or method=fma,ima"
 _MAPPING = 'give it as in {"run.participation": [0.1, 0.2]}, or methods as in {"method": ["fma", "ima"]}'
-_CLOSED_BY = {'"': '"', "'": "'", "[": "]"}
+_CLOSED_BY = {'"': '"', "'": "'", "[": "]", "(": ")"}
 
 
 def read_axes(texts: Iterable[str]) -> tuple[tuple[Cell, ...], ...]:
@@ -70,21 +70,31 @@ def _split(text: str, rest: str) -> list[str]:
     Raises:
         FedscopeError: an empty one; quotes or brackets that nothing closes.
     """
-    words, closing = [""], ""
-    for letter in rest:
-        if closing:
-            closing = "" if letter == closing else closing
-        elif letter == ",":
-            words.append("")
-            continue
-        else:
-            closing = _CLOSED_BY.get(letter, "")
-        words[-1] += letter
+    words, closing = _between_commas(rest)
     if closing:
         raise FedscopeError(f"{text!r} opens something that no {closing} closes; close it")
     if not all(word.strip() for word in words):
         raise FedscopeError(f"{text!r} has an empty value; write {text.partition('=')[0]}=A,B,C")
     return words
+
+
+def _between_commas(rest: str) -> tuple[list[str], str]:
+    """Return the words between those commas that stand in no quotes and no brackets, and what is yet to be closed.
+
+    >>> _between_commas("[32,64],[16]"), _between_commas("m:F(a=1,b=2),fma")
+    ((['[32,64]', '[16]'], ''), (['m:F(a=1,b=2)', 'fma'], ''))
+    """
+    words, closing = [""], ""
+    for letter in rest:
+        if closing and letter == closing[-1]:
+            closing = closing[:-1]
+        elif not closing and letter == ",":
+            words.append("")
+            continue
+        elif closing[-1:] not in ('"', "'"):
+            closing += _CLOSED_BY.get(letter, "")
+        words[-1] += letter
+    return words, closing[-1:]
 
 
 def _value(word: str) -> Any:
@@ -122,6 +132,8 @@ def refuse_strange_values(key: str, values: Sequence[Any]) -> None:
     if isinstance(values, Set) and values:
         ordered = visible(sorted(values, key=str))[:80]
         raise FedscopeError(f"{key} has a set of values, which has no order; give a list, as in {ordered}")
+    if isinstance(values, np.ndarray) and not values.ndim:
+        values = values.item()  # which has no length
     if isinstance(values, Sized) and not isinstance(values, str | Mapping) and not len(values):
         raise FedscopeError(f"{key} has no values; give some, or leave it out")
     if isinstance(values, str | Mapping) or not isinstance(values, Sized):
@@ -144,7 +156,7 @@ def with_values(key: str) -> str:
     return f"{key}=A,B,C" if answering.get() else f'{{"{key}": [A, B, C]}}'
 
 
-def _listed(key: str, value: Any) -> str:
+def _listed(key: str, value: Any, method: Any = None) -> str:
     """Write the list that stands for what was given in its place: of a command line's words the values.
 
     >>> _listed("client.lr", "0.1,0.2"), _listed("data.partition", "iid,shards:2,250"), _listed("run.rounds", 5)
@@ -153,16 +165,56 @@ def _listed(key: str, value: Any) -> str:
     if isinstance(value, Mapping):
         return f"[{', '.join(map(repr, value))}]" if value else "[A, B]"
     if not isinstance(value, str):
-        return f"[{value!r}]"
-    between = r",(?!\s*\d)" if key == "data.partition" else ","  # shards:2,250 is one
-    return repr([_value(word) for word in re.split(between, value) if word.strip()])
+        return repr(_as_values(key, value, method))
+    words, closing = _between_commas(value)
+    if key == "data.partition":  # shards:2,250 is one
+        words = re.split(r",(?!\s*\d)", value)
+    values = [_value(word) for word in words if word.strip()]
+    if closing or not values:
+        return "[A, B]"
+    if _takes_list(key, method):
+        values = [one if isinstance(one, list) else [one] for one in values]
+    return repr(values)
+
+
+def _as_values(key: str, value: Any, method: Any) -> list[Any]:
+    """Return the values that are meant by something else than a text, alone or as many."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Set):
+        value = sorted(value, key=str)
+    if not isinstance(value, list | tuple | range | Iterator | KeysView | ValuesView):
+        value = [value]
+    values = list(value)
+    return [values] if _takes_list(key, method) and not any(isinstance(one, list | tuple) for one in values) else values
+
+
+def _takes_list(place: str, method: Any = None) -> bool:
+    """Check whether a setting has a list for its value, as the hidden layers of a model.
+
+    Args:
+        method: or the model, where it is known; else the default's counts, and that of others where it has none.
+
+    >>> _takes_list("model.hidden"), _takes_list("model.hidden", "lstm"), _takes_list("client.lr")
+    (True, False, False)
+    """
+    section, _, key = place.partition(".")
+    if section not in METHOD_SECTIONS:
+        return False
+    shelf, _, default = METHOD_SECTIONS[section]
+    known = names(shelf)
+    types = {name: str(one.type) for name in known for one in fields(find(shelf, name)) if one.name == key}
+    first = [name for name in (method, default) if isinstance(name, str) and name in types][:1]
+    return any(types[name].startswith(("tuple", "list")) for name in first or types)
 
 
 def _refuse_table(section: str, table: Mapping[str, Any]) -> None:
     """Refuse a section with its settings, as a configuration has it: of an axis each setting has its whole name."""
-    whole = {f"{section}.{key}": of if isinstance(of, list | tuple) else [of] for key, of in table.items()}
+    method = table.get(METHOD_SECTIONS[section][1]) if section in METHOD_SECTIONS else None
+    places = {f"{section}.{key}": of for key, of in table.items()}
+    whole = ", ".join(f"{place!r}: {_listed(place, of, method)}" for place, of in places.items())
     raise FedscopeError(
-        f"{section} has a table of settings, and each setting is varied by its whole name; give {whole}"
+        f"{section} has a table of settings, and each setting is varied by its whole name; give {{{whole}}}"
     )
 
 

@@ -313,6 +313,15 @@ def test_a_place_below_a_file_is_refused_in_one_sentence_and_a_command_says_it_i
             result.save(base)
 
 
+def test_a_name_that_is_too_long_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    """Looking for what is in the way had failed in its place."""
+    with pytest.raises(
+        FedscopeError, match=r"cannot be written: File name too long; check the path, or write els"
+    ) as got:
+        CURVE.save(tmp_path / ("a" * 300))
+    assert str(got.value).startswith(f"{tmp_path}/aaa")
+
+
 @pytest.mark.drawn
 def test_mathematics_that_is_none_is_one_sentence_and_another_error_is_itself() -> None:
     figure = Figure((1, 1))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedscope.analysis.execution import Execution, Report, WorkUnit
-from fedscope.checkpoints import FedscopeWarning
+from fedscope.checkpoints import FedscopeError, FedscopeWarning
 from fedscope.checkpoints.io.errors import DiskFullError
 from fedscope.results import Serializable
 from fedscope.results.resume import ResumeStore, stored_fingerprint
@@ -259,3 +259,17 @@ def test_a_store_of_an_earlier_version_goes_on_without_what_is_asked_since(
         store.add("7", [0.5])
     with pytest.warns(FedscopeWarning, match="starts again"):
         assert not ResumeStore(other, {**before, "answers": "cc"}).done
+
+
+def test_a_store_that_cannot_be_is_said_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, why in (
+        (tmp_path / ("a" * 300), "{0} cannot be written: File name too long; check the path, or write elsewhere"),
+        (
+            tmp_path / "file" / "x",
+            f"{tmp_path / 'file'} is a file, and nothing can be written below it; write elsewhere",
+        ),
+    ):
+        with pytest.raises(FedscopeError) as caught:
+            ResumeStore(path, QUESTION)
+        assert str(caught.value) == why.format(path)

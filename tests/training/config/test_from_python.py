@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import fedscope
 from fedscope.checkpoints import FedscopeError, FedscopeWarning
@@ -82,11 +83,16 @@ def test_a_setting_that_is_given_twice_is_said_once_with_what_counts(recwarn: py
     ]
     recwarn.clear()
     nested_tables({"run": {"rounds": 2}, "run.rounds": 2, "run.seed": 1})
+    nested_tables({"model": {"hidden": (32,)}, "model.hidden": [32]})
+    nested_tables({"client": {"method": "FedProx"}, "client.method": "fedprox"})
+    nested_tables({"run": {"participation": float("nan")}, "run.participation": float("nan")})
     partition = [np.arange(5), np.arange(5, 9)]
     nested_tables({"data": {"partition": partition}, "data.partition": partition})
     assert not recwarn
     with pytest.warns(FedscopeWarning, match=r"are both given; the whole name counts"):
         nested_tables({"data": {"partition": [np.arange(3)]}, "data.partition": [np.arange(4)]})
+    with pytest.warns(FedscopeWarning, match=r"are both given; the whole name counts"):
+        nested_tables({"data": {"partition": [torch.arange(3)]}, "data.partition": [torch.arange(3)]})
 
 
 @pytest.mark.parametrize(
@@ -95,9 +101,17 @@ def test_a_setting_that_is_given_twice_is_said_once_with_what_counts(recwarn: py
         ({"data": "digits"}, """data = 'digits' is not a section; give its settings as {"data": {"name": 'digits'}}"""),
         ({"run": 2}, 'run = 2 is not a section; give its settings as {"run": {KEY: VALUE}}'),
         ({"rounds": {"run": 1}}, 'rounds is a setting of a section; give {"run": {"rounds": 1}}'),
+        ({"rounds": {"x": 1}}, 'rounds is a setting of a section; give {"run": {"rounds": VALUE}}'),
         (
-            {"rounds": {"x": 1}},
-            'rounds is neither a section nor a setting; did you mean "run"?; sections are data, '
+            {"partition": {0: [0, 1], 1: [2, 3]}},
+            'partition is a setting of a section; give {"data": {"partition": {0: [0, 1], 1: [2, 3]}}}',
+        ),
+        ({"seed": {"data": 1}}, 'seed is a setting of a section; give {"data": {"seed": 1}}'),
+        ({"name": {"model": "cnn"}}, """name is a setting of a section; give {"model": {"name": 'cnn'}}"""),
+        ({"batch_size": {"client": 3}}, 'batch_size is a setting of a section; give {"client": {"batch": 3}}'),
+        (
+            {"clients": {"lr": 1}},
+            'clients is neither a section nor a setting; did you mean "client"?; sections are data, '
             "model, client, server, average, run, record",
         ),
         (

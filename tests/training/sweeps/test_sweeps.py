@@ -263,6 +263,22 @@ def test_from_python_axes_are_mappings_or_cells() -> None:
         ({"method": "fma,ima"}, r"; give one, as in \['fma', 'ima'\]$"),
         ({"client.lr": "0.1,0.2"}, r"; give one, as in \[0\.1, 0\.2\]$"),
         ({"data.partition": "iid,shards:2,250"}, r"; give one, as in \['iid', 'shards:2,250'\]$"),
+        ({"model.hidden": "[32,64],[16,8]"}, r"; give one, as in \[\[32, 64\], \[16, 8\]\]$"),
+        ({"model.hidden": "32"}, r"; give one, as in \[\[32\]\]$"),
+        ({"server.method": "m:F(a=1,b=2),fma"}, r"; give one, as in \['m:F\(a=1,b=2\)', 'fma'\]$"),
+        ({"client.lr": ""}, r"^client\.lr has '', which is not a list of values; give one, as in \[A, B\]$"),
+        (
+            {"client.lr": np.array(0.1)},
+            r"^client\.lr has 0\.1, which is not a list of values; give one, as in \[0\.1\]$",
+        ),
+        ({"run": {"rounds": range(1, 3)}}, r"; give \{'run\.rounds': \[1, 2\]\}$"),
+        ({"client": {"lr": np.array([0.1, 0.2])}}, r"; give \{'client\.lr': \[0\.1, 0\.2\]\}$"),
+        ({"model": {"hidden": [32]}}, r"; give \{'model\.hidden': \[\[32\]\]\}$"),
+        (
+            {"model": {"name": "lstm", "hidden": [32]}},
+            r"; give \{'model\.name': \['lstm'\], 'model\.hidden': \[32\]\}$",
+        ),
+        ({"data": {"partition": "iid,shards:2"}}, r"; give \{'data\.partition': \['iid', 'shards:2'\]\}$"),
         (
             {"client": {"lr": [0.1, 0.2]}},
             r"^client has a table of settings, and each setting is varied by its whole name; give \{'client\.lr': "
