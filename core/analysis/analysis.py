@@ -205,11 +205,11 @@ class PreparedAnalysis(Generic[A]):
         Raises:
             FedscopeError: whatever the question refuses; something else than an execution or a path.
         """
+        if self.labels:
+            self.refuse_labels(self.labels)
         if work is not None and not isinstance(work, Execution):
             work = Execution(keep=expand_home(work))
         work = work or Execution()
-        if self.labels:
-            self.refuse_labels(self.labels)
         results: list[Any] = []
         for i, part in enumerate(self.parts):
             keep = work.keep if work.keep is None or not i else Path(f"{work.keep}.{i}")

@@ -133,13 +133,13 @@ class Result(ABC):
 
     def _drawn(self, end: str, width: float | None, title: str | None, *more: Any, **drawing: Any) -> Any:
         draw = self.drawing(end)
-        width, title = taken("width", width, "float | None", 3.5), _title(title)
+        title = _title(title)
         if not hasattr(draw, "in_style"):  # an analysis of the user's own that is drawn its own way
             for name in {"ax", "into"} & set(drawing):
                 raise FedscopeError(
                     f"the figure of {self.command} knows no {name}; have its function draw under @drawing"
                 )
-            width = 3.5 if width is None else width
+            width = 3.5 if width is None else taken("width", width, "float", 3.5)
         return draw(self, width, title, *more, **drawing)
 
     def figures(self, width: float | None = None, title: str | None = None, **drawing: Any) -> dict[str, Figure]:
