@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
 
 from ..checkpoints import FedscopeError
 from .accelerators import is_out_of_memory
@@ -40,32 +41,39 @@ def dense(gradients: Iterable[Tensor]) -> list[Tensor]:
     return [one if one.layout is torch.strided else one.to_dense() for one in gradients]
 
 
-def refuse_left_out(module: nn.Module, value: Tensor, parameters: Sequence[Tensor]) -> None:
+def refuse_left_out(module: nn.Module, compute: Callable[[], Tensor], parameters: Sequence[Tensor]) -> None:
     """Refuse a number of whose gradient ``torch.autograd.grad`` leaves something out.
 
     It asks what leads to the parameters by torch's graph. A reentrant checkpoint calls backward() on a graph of its
-    own, so that its parameters get nothing, and only where something before it is asked for does torch say so.
+    own, so that its parameters get nothing, and only where something before it is asked for does torch say so. Only
+    an autograd.Function can do that; each of the two goes through a graph of its own, as its backward may free what
+    it has saved.
 
     Args:
-        value: a number, whose graph stays.
-        parameters: of a copy, whose ``grad`` nobody needs.
+        compute: makes the number, or what is summed to it, the same each time.
+        parameters: of a copy.
 
     Raises:
         FedscopeError: it does.
     """
-    if not value.requires_grad:
-        return
-    try:
-        found = torch.autograd.grad(value, list(parameters), retain_graph=True, materialize_grads=True)
-        value.backward(retain_graph=True)  # type: ignore[no-untyped-call]
-    except RuntimeError as error:
-        if "use_reentrant" not in str(error):
+    with _drawn_as_before(parameters):
+        value = compute().sum()
+        if not any(isinstance(node, BackwardCFunction) for node in _nodes(value)):
+            return
+        try:
+            found = torch.autograd.grad(value, list(parameters), materialize_grads=True)
+        except Exception as error:
+            _refuse_reentrant(module, error)
             return  # whoever asks for the gradient says why there is none
-        with differentiating(module):
-            raise
-    whole = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
-    for one in parameters:
-        one.grad = None
+    with _drawn_as_before(parameters):
+        try:
+            value = compute().sum()
+            with without_gradients(value, parameters):
+                value.backward()  # type: ignore[no-untyped-call]
+                whole = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
+        except Exception as error:
+            _refuse_reentrant(module, error)
+            return
     for own, other in zip(dense(found), dense(whole), strict=True):
         # a GPU may round a sum differently the second time; what is left out is far more
         scale = float(torch.nan_to_num(other.abs()).max()) if other.numel() else 0.0
@@ -77,6 +85,45 @@ def refuse_left_out(module: nn.Module, value: Tensor, parameters: Sequence[Tenso
 
 
 @contextmanager
+def without_gradients(value: Tensor, parameters: Iterable[Tensor] = ()) -> Iterator[None]:
+    """Let backward() of a number give gradients to what it depends on, and take them away: a task's own, too."""
+    leaves = {id(one): one for one in parameters}
+    leaves |= {id(node.variable): node.variable for node in _nodes(value) if hasattr(node, "variable")}
+    before = [(one, one.grad) for one in leaves.values()]
+    for one, _ in before:
+        one.grad = None  # else it is added to in place
+    try:
+        yield
+    finally:
+        for one, gradient in before:
+            one.grad = gradient
+
+
+def _nodes(value: Tensor) -> Iterator[Any]:
+    """Walk the graph of a number, each node once."""
+    waiting, seen = [value.grad_fn], {value.grad_fn}
+    while waiting:
+        node = waiting.pop()
+        if node is None:
+            continue
+        yield node
+        new = {other for other, _ in node.next_functions} - seen
+        seen |= new
+        waiting += new
+
+
+def _drawn_as_before(parameters: Sequence[Tensor]) -> Any:
+    """Give back what is drawn meanwhile, so that the next draws the same."""
+    return torch.random.fork_rng({one.device for one in parameters if one.is_cuda})
+
+
+def _refuse_reentrant(module: nn.Module, error: Exception) -> None:
+    if isinstance(error, RuntimeError) and "use_reentrant" in str(error):
+        with differentiating(module):
+            raise error
+
+
+@contextmanager
 def differentiating(module: nn.Module, *, twice: bool = False) -> Iterator[None]:
     """Say in a sentence what torch cannot differentiate.
 
@@ -85,8 +132,8 @@ def differentiating(module: nn.Module, *, twice: bool = False) -> Iterator[None]
     """
     try:
         yield
-    except RuntimeError as error:
-        if is_out_of_memory(error):
+    except Exception as error:  # a backward of the user's own raises what it will
+        if isinstance(error, FedscopeError | MemoryError) or is_out_of_memory(error):
             raise
         name = type(module).__name__
         first = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

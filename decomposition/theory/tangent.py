@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -186,14 +187,12 @@ class _Gradients(FlatModule):
     def of(self, sample: Tensor) -> Tensor:
         """Return the projected gradients of all outputs, float32 [C, m]."""
         try:
-            f = self.module(self.prepare(sample.unsqueeze(0)))[0]
+            x = self.prepare(sample.unsqueeze(0))
             if not self._tried:
                 self._tried = True
-                refuse_left_out(self.original, f.sum(), list(self._places))
-            every = [
-                dense(torch.autograd.grad(one, list(self._places), retain_graph=True, materialize_grads=True))
-                for one in f
-            ]
+                refuse_left_out(self.original, lambda: self.module(x)[0].sum(), list(self._places))
+            f = self.module(x)[0]
+            every = [self._gradient_of(one, partial(self._output, x, k)) for k, one in enumerate(f)]
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
@@ -202,6 +201,17 @@ class _Gradients(FlatModule):
                 "outputs that can be differentiated in the parameters, and --kernel none leaves it out"
             ) from error
         return torch.stack([self._projected(parts) for parts in every]).float()
+
+    def _output(self, x: Tensor, k: int) -> Tensor:
+        output: Tensor = self.module(x)[0][k]
+        return output
+
+    def _gradient_of(self, one: Tensor, again: Callable[[], Tensor]) -> list[Tensor]:
+        wanted = list(self._places)
+        try:
+            return dense(torch.autograd.grad(one, wanted, retain_graph=True, materialize_grads=True))
+        except Exception:  # a backward of the user's own may free what it has saved
+            return dense(torch.autograd.grad(again(), wanted, materialize_grads=True))
 
     def _projected(self, parts: list[Tensor]) -> Tensor:
         total = torch.zeros(self._dimension, dtype=self.w.dtype, device=self.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event
 from typing import Any
@@ -15,7 +16,13 @@ from torch import Tensor, nn
 from ...checkpoints import Weights
 from ...evaluation.accelerators import refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
-from ...evaluation.differentiation import dense, differentiating, refuse_left_out, refuse_without_gradient
+from ...evaluation.differentiation import (
+    dense,
+    differentiating,
+    refuse_left_out,
+    refuse_without_gradient,
+    without_gradients,
+)
 from ...evaluation.evaluator import default_batch
 from ...evaluation.float64 import where_float64
 from ...evaluation.memory import halve_without_memory
@@ -24,7 +31,7 @@ from ...evaluation.module_copy import copy_module
 from ...evaluation.process_switches import plain_attention, without_cudnn
 from ...evaluation.samples import Samples
 from ...evaluation.tasks import Task
-from .second_derivatives import DIRECTIONS, FEW, PlainWeightNorm, check_products
+from .second_derivatives import BESIDE, DIRECTIONS, FEW, PlainWeightNorm, check_products
 
 # At most so many samples at a time, because second derivatives keep several times a forward pass's activations. A GPU
 # is given more, which cost it hardly more, and half as many where memory does not do.
@@ -34,6 +41,21 @@ SHARES = 64
 
 #: what is asked of a batch (x, y): rows of derivatives, each with the loss, as a tensor a parameter
 Ask = Callable[["_Differentiable", Tensor, Tensor], Iterator[tuple[Tensor, list[Tensor]]]]
+
+
+@dataclass
+class TriedOut:
+    """What has been tried out of a network on some samples: derivatives in fewer of its parameters are as they are.
+
+    Attributes:
+        once: parameters in which it has a gradient.
+        twice: parameters in which its second derivatives are right.
+        plain: whether weight normalization is differentiated in plain operations for that.
+    """
+
+    once: frozenset[str] = frozenset()
+    twice: frozenset[str] = frozenset()
+    plain: bool = False
 
 
 class Derivatives:
@@ -55,6 +77,7 @@ class Derivatives:
         samples: the data, and what is learnt.
         compute: in float32 whatever its precision.
         trained: names of the parameters that derivatives are taken in; they are 0 in all others. None: all.
+        tried: what others of the same module and samples have tried out.
 
     >>> import numpy as np, torch
     >>> from fedscope.checkpoints import Layout
@@ -70,7 +93,13 @@ class Derivatives:
     """
 
     def __init__(
-        self, module: nn.Module, samples: Samples, *, compute: Compute = CPU, trained: Collection[str] | None = None
+        self,
+        module: nn.Module,
+        samples: Samples,
+        *,
+        compute: Compute = CPU,
+        trained: Collection[str] | None = None,
+        tried: TriedOut | None = None,
     ) -> None:
         self.compute = compute.exact
         self.device = self.compute.device
@@ -84,9 +113,8 @@ class Derivatives:
             self._y = samples.y.to(self.device)
         self.layout = first.layout
         self._idle = [first]
-        self._tried = False
-        # whether weight normalization is differentiated in plain operations; None until that is known
-        self._plain: bool | None = None
+        self._names = frozenset(self.layout.slices if trained is None else trained)
+        self._tried = TriedOut() if tried is None else tried
         self._sums_on = where_float64(self.compute).device
         starts = range(0, len(samples), self.batch)
         each = -(-len(starts) // SHARES)
@@ -109,9 +137,10 @@ class Derivatives:
             FedscopeError: torch's second derivatives are wrong.
         """
         self._try_once(model)
-        if self._plain is None:
-            self._plain = self._try_twice(model)
-        plain = self._plain
+        if not self._names <= self._tried.twice:
+            self._tried.plain = self._try_twice(model)
+            self._tried.twice = self._names
+        plain = self._tried.plain
 
         def ask(own: _Differentiable, x: Tensor, y: Tensor) -> Iterator[tuple[Tensor, list[Tensor]]]:
             with PlainWeightNorm() if plain else nullcontext():
@@ -124,13 +153,13 @@ class Derivatives:
 
     def _try_once(self, model: Weights) -> None:
         """Refuse a loss of whose gradient torch leaves something out."""
-        if self._tried:
+        if self._names <= self._tried.once:
             return
         (own,) = self._idle
         own.load(model.parameters, model.buffers)
         with differentiable_twice(self._module), self.compute.products():
             own.try_once(self._x[:FEW], self._y[:FEW])
-        self._tried = True
+        self._tried.once = self._names
 
     def _try_twice(self, model: Weights) -> bool:
         """Refuse a loss whose second derivatives torch has wrong, and tell whether there is weight normalization.
@@ -142,12 +171,12 @@ class Derivatives:
             try:
                 own = _Differentiable(copy_module(self._module).double(), self._task, CPU, self._trained)
                 there = own.prepare(x.cpu()), y.cpu().double() if y.is_floating_point() else y.cpu()
-                vectors, products, scale = own.in_directions(model, *there)
-                gradient: Callable[[np.ndarray], np.ndarray] | None = partial(own.gradient_near, model, *there)
+                vectors, products, scale, beside = own.in_directions(model, *there)
+                gradient: Callable[[np.ndarray], np.ndarray] | None = partial(own.gradient_near, beside, *there)
             except Exception:  # whatever a forward or a task does that takes no float64: it is asked in its own type
                 own = _Differentiable(self._module, self._task, self.compute, self._trained)
                 with self.compute.products():
-                    vectors, products, scale = own.in_directions(model, x, y)
+                    vectors, products, scale, _ = own.in_directions(model, x, y)
                 gradient = None
             check_products(type(self._module).__name__, vectors, products, gradient, scale)
         return bool(seen.met)
@@ -242,30 +271,32 @@ class _Differentiable(FlatModule):
 
     def try_once(self, x: Tensor, y: Tensor) -> None:
         """Refuse a loss of whose gradient torch leaves something out."""
-        refuse_left_out(self.original, self._loss(x, y), list(self._places))
+        refuse_left_out(self.original, lambda: self._loss(x, y), list(self._places))
 
-    def in_directions(self, model: Weights, x: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray, float]:
-        """Draw directions of +-1 [K, P]; return them, the Hessian's products with them, and the size of a parameter.
+    def in_directions(self, model: Weights, x: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray, float, Weights]:
+        """Draw directions of +-1 [K, P] and a model beside; return the directions, the Hessian's products with them
+        there, the size of a parameter, and that model.
 
         Raises:
             FedscopeError: torch knows that it has no second derivatives; a product alone it leaves out then.
         """
-        self.load(model.parameters, model.buffers)
         draw = np.random.default_rng(0)
         vectors = np.zeros((DIRECTIONS, self.layout.size))
         for where in self._places.values():
             vectors[:, where] = draw.choice([-1.0, 1.0], size=(DIRECTIONS, where.stop - where.start))
         v = torch.as_tensor(vectors).to(self.w.dtype).to(self.device)
+        asked = vectors[0] != 0
+        size = float(np.sqrt(np.mean(np.square(model.parameters[asked], dtype=np.float64)))) or 1.0
+        beside = replace(model, parameters=model.parameters + BESIDE * size * draw.standard_normal(asked.shape) * asked)
+        self.load(beside.parameters, beside.buffers)
         loss = self._loss(x, y)
         with differentiating(self.original, twice=True):
             gradient = _gradient(loss, list(self._places), create_graph=True)
             inner = self._inner(gradient, v[0])
             if inner.requires_grad:
-                inner.backward()  # type: ignore[no-untyped-call]
-        for parameter in self._places:
-            parameter.grad = None
-        size = float(np.sqrt(np.mean(np.square(model.parameters[vectors[0] != 0], dtype=np.float64))))
-        return vectors, self._rows(self.products(x, y, v), len(v)), size or 1.0
+                with without_gradients(inner):
+                    inner.backward()  # type: ignore[no-untyped-call]
+        return vectors, self._rows(self.products(x, y, v), len(v)), size, beside
 
     def gradient_near(self, model: Weights, x: Tensor, y: Tensor, moved: np.ndarray) -> np.ndarray:
         """Compute the gradient [P] at the model's parameters plus ``moved``."""

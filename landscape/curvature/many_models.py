@@ -22,7 +22,7 @@ from ...evaluation.tied_parameters import tied_names
 from ...evaluation.trainable_parameters import frozen_count, trained_parameters, trains_nothing
 from ...evaluation.validation import fits_module
 from ...results.resume import LATER, ResumeStore
-from .derivatives import Derivatives
+from .derivatives import Derivatives, TriedOut
 from .hessian import require_curvlinops
 from .one_model import CurvatureContext, CurvaturePart, SharpnessSettings, measure_part, parts_of, read_measures
 from .result import Curvature, Sharpness, Spectrum
@@ -134,11 +134,12 @@ def sharpness_at(
     attrs: dict[str, Any] = {}
     losses: dict[str, Any] = {}
     evaluator: Evaluator | None = None
+    tried = TriedOut()
     for place in places:
         if evaluator is None or evaluator.samples is not place.samples:
-            evaluator = Evaluator(module, place.samples, compute=compute)
+            evaluator, tried = Evaluator(module, place.samples, compute=compute), TriedOut()
         moving = _moving(place, trained, tied, evaluator.layout)
-        derivatives = Derivatives(module, place.samples, compute=compute, trained=moving)
+        derivatives = Derivatives(module, place.samples, compute=compute, trained=moving, tried=tried)
         fits_module(evaluator.layout, place.models)
         moved = None if moving is None else _places_of(moving, evaluator.layout)
         size = evaluator.layout.size if moved is None else int(moved.sum())

@@ -20,6 +20,9 @@ ROUNDING = 1e-2
 #: of two finite differences that are one, as a share; steps as shares of the parameters' root mean square, so short
 #: that nearly no kink lies within them and so long that rounding is below 1e-7 of what they give
 ALIKE, STEPS = 1e-3, (1e-7, 3e-7)
+#: how far beside the model it is asked, as such a share: a model may begin at kinks of its gradient, as of ELU at 0, on
+#: whose two sides differences are others; so far that the steps do not lead back to them
+BESIDE = 1e-4
 
 
 class PlainWeightNorm(TorchFunctionMode):

@@ -997,6 +997,35 @@ class Beside(nn.Module):
         return self.head(checkpoint(self.body, given, use_reentrant=self.reentrant))  # type: ignore[no-any-return]
 
 
+class Frees(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        ctx.z = z
+        return z**3
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        z = ctx.z
+        del ctx.z
+        return g * 3 * z * z
+
+
+def test_a_kernel_takes_a_backward_that_frees_what_it_saved() -> None:
+    class Cubes(nn.Module):
+        def __init__(self, frees: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.body, self.head, self.frees = nn.Linear(4, 5), nn.Linear(5, 3), frees
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.body(x)
+            return self.head(Frees.apply(h) if self.frees else h**3)  # type: ignore[no-untyped-call, no-any-return]
+
+    x = samples(4, 4).x
+    own, plain = (tangent_kernel(Cubes(frees), x, at(Cubes(frees))) for frees in (True, False))
+    np.testing.assert_allclose(own, plain, rtol=1e-5)
+
+
 def test_a_kernel_leaves_out_no_layer_behind_a_checkpoint() -> None:
     x = samples(4, 4).x
     with pytest.raises(FedscopeError) as refusal:

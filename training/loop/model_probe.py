@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -80,18 +80,14 @@ class ModelProbe:
             tried = False
             try:
                 for count, (x, y) in zip(counts.tolist(), self._batches(1), strict=True):
-                    outputs = module(x)
-                    if labels == "model":
-                        terms = outputs.log_softmax(1)[0]
-                        weights = terms.detach().exp().tolist()
-                    else:
-                        terms, weights = task.loss(outputs, y).sum()[None], [count]
-                    if not terms.requires_grad:
-                        refuse_without_gradient(self._module, outputs, task, "--server fisher")
+                    terms_of = partial(self._terms, module, x, y, labels)
                     if not tried:
                         tried = True
-                        refuse_left_out(self._module, terms.sum(), list(wanted))
-                    for weight, parts in zip(weights, _gradients(self._module, terms, list(wanted)), strict=True):
+                        refuse_left_out(self._module, terms_of, list(wanted))
+                    terms = terms_of()
+                    weights = terms.detach().exp().tolist() if labels == "model" else [count]
+                    found = _gradients(self._module, terms, terms_of, list(wanted))
+                    for weight, parts in zip(weights, found, strict=True):
                         for where, part in zip(wanted.values(), dense(parts), strict=True):
                             # on the processor, because a device may lack float64
                             total[where] += weight * part.cpu().double().square().reshape(-1).numpy()
@@ -100,6 +96,14 @@ class ModelProbe:
         for name, where in places.items():  # tied parameters have the gradient of the one that stands for them
             total[where] = total[wanted[named[name]]]
         return np.asarray(total / counts.sum())
+
+    def _terms(self, module: nn.Module, x: Tensor, y: Tensor, labels: str) -> Tensor:
+        """Compute what a sample's gradients are taken of: log p of each class, or its loss."""
+        task, outputs = self._samples.task, module(x)
+        terms: Tensor = outputs.log_softmax(1)[0] if labels == "model" else task.loss(outputs, y).sum()[None]
+        if not terms.requires_grad:
+            refuse_without_gradient(self._module, outputs, task, "--server fisher")
+        return terms
 
     def input_products(self, model: Weights) -> dict[Linear, np.ndarray]:
         """Compute XᵀX of the inputs X [rows, in] of every linear layer, float64.
@@ -138,11 +142,13 @@ class ModelProbe:
             yield own.prepare(self._samples.x[rows]), own.targets(self._samples.y[rows])
 
 
-def _gradients(module: nn.Module, terms: Tensor, wanted: list[Tensor]) -> Iterator[tuple[Tensor, ...]]:
+def _gradients(
+    module: nn.Module, terms: Tensor, again: Callable[[], Tensor], wanted: list[Tensor]
+) -> Iterator[tuple[Tensor, ...]]:
     """Yield the gradients of each of the terms [n], of as many at once as :data:`AT_ONCE` holds.
 
     Those of ten classes at once take a quarter to a half of the time of one after the other. An operation of the user's
-    own may not know how: it is asked for one after the other.
+    own may not know how, or free what it has saved: it is asked for one after the other, each in a pass of its own.
     """
     width = max(1, AT_ONCE // max(1, sum(one.numel() for one in wanted)))
     chosen = torch.eye(len(terms), dtype=terms.dtype, device=terms.device)
@@ -152,10 +158,10 @@ def _gradients(module: nn.Module, terms: Tensor, wanted: list[Tensor]) -> Iterat
                 found = torch.autograd.grad(
                     terms, wanted, rows, retain_graph=True, is_grads_batched=True, allow_unused=True
                 )
-        except RuntimeError:
+        except Exception:
             for row in rows:
                 with differentiating(module):
-                    one = torch.autograd.grad(terms, wanted, row, retain_graph=True, materialize_grads=True)
+                    one = torch.autograd.grad(again(), wanted, row, materialize_grads=True)
                 yield one
         else:
             for k in range(len(rows)):

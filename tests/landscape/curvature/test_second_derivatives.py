@@ -123,14 +123,18 @@ def test_a_backward_that_is_differentiated_once_is_refused(cube: Any) -> None:
     assert fedscope.sharpness(Net(cube), data=(X, Y), draws=1, hessian=False).models[0].measures
 
 
+def told_of(name: str) -> str:
+    return (
+        f"the Hessian of the {name} is not that of its loss: gradients nearby differ by something else, as behind "
+        "detach(), a straight-through gradient or an autograd.Function that saves what it has computed; write that in "
+        "torch's own operations, or leave the Hessian out (hessian=False)"
+    )
+
+
 def test_a_hessian_that_is_not_the_gradients_derivative_is_told() -> None:
     with pytest.warns(FedscopeWarning) as told:
         fedscope.sharpness(Net(Saved), **ASKED)
-    assert [str(one.message) for one in told] == [
-        "the Hessian of the Net is not that of its loss: gradients nearby differ by something else, as behind "
-        "detach(), a straight-through gradient or an autograd.Function that saves what it has computed; write that in "
-        "torch's own operations, or leave the Hessian out (hessian=False)"
-    ]
+    assert [str(one.message) for one in told] == [told_of("Net")]
 
 
 def test_an_own_function_that_is_differentiated_twice_is_measured() -> None:
@@ -152,6 +156,73 @@ def test_kinks_refuse_and_tell_nothing() -> None:
         warnings.simplefilter("error")
         found = hessian(net, x)
     assert np.abs(found - found.T).max() < 1e-5 * np.abs(found).max()
+
+
+class Squared(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x) ** 2
+
+
+class StraightThrough(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = nn.functional.elu(x)
+        return h + (torch.sign(h) - h).detach()
+
+
+def squared_hinge(outputs: Tensor, y: Tensor) -> Tensor:
+    return torch.relu(1 - outputs.gather(1, y[:, None])[:, 0]).square()
+
+
+def at_zero(act: nn.Module) -> nn.Module:
+    """A network whose activations are at 0 in rows of zeros."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 8), act, nn.Linear(8, 3))
+    nn.init.zeros_(net[0].bias)
+    return net
+
+
+ROWS = torch.where(torch.arange(30)[:, None] % 2 == 0, X, torch.zeros(()))
+
+
+@pytest.mark.parametrize("act", [nn.ELU(), nn.CELU(), Squared()])
+def test_a_kink_of_the_gradient_at_a_sample_tells_nothing(act: nn.Module) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fedscope.sharpness(at_zero(act), **ASKED | {"data": (ROWS, Y)})
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_layers_that_begin_with_zeros_tell_nothing(first: bool) -> None:
+    net: Any = at_zero(nn.ELU())
+    if first:
+        nn.init.zeros_(net[0].weight)
+    else:  # at the kink of the hinge
+        nn.init.zeros_(net[2].weight)
+        nn.init.ones_(net[2].bias)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fedscope.sharpness(net, **ASKED, task=None if first else squared_hinge)
+
+
+def test_a_straight_through_gradient_at_a_kink_is_told() -> None:
+    with pytest.warns(FedscopeWarning) as told:
+        fedscope.sharpness(at_zero(StraightThrough()), **ASKED | {"data": (ROWS, Y)})
+    assert [str(one.message) for one in told] == [told_of("Sequential")]
+
+
+def test_derivatives_of_layers_are_tried_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, try_twice = [], Derivatives._try_twice
+
+    def counted(self: Derivatives, model: Weights) -> bool:
+        asked.append(1)
+        return try_twice(self, model)
+
+    monkeypatch.setattr(Derivatives, "_try_twice", counted)
+    norm = nn.utils.parametrizations.weight_norm
+    torch.manual_seed(0)
+    net = nn.Sequential(norm(nn.Linear(6, 4)), nn.Tanh(), nn.Linear(4, 3))
+    together = fedscope.sharpness(net, **ASKED, layers="each").models
+    assert (len(together), len(asked)) == (4, 1)
 
 
 def test_a_network_of_one_type_is_asked_in_it() -> None:

@@ -153,3 +153,64 @@ def test_sparse_gradients_are_as_dense_ones(bag: bool) -> None:
     assert [one.name for one in sparse] == [one.name for one in plain]
     for one, other in zip(sparse, plain, strict=True):
         assert one.value == pytest.approx(other.value, rel=1e-5, abs=1e-8)
+
+
+class Frees(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        ctx.z = z
+        return z**3
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        z = ctx.z
+        del ctx.z
+        return g * 3 * z * z
+
+
+class Cubes(nn.Module):
+    def __init__(self, frees: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head, self.frees = nn.Linear(6, 4), nn.Linear(4, 3), frees
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.body(x)
+        return self.head(Frees.apply(h) if self.frees else h**3)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def test_a_backward_that_frees_what_it_saved_is_gone_through_once() -> None:
+    with pytest.raises(FedscopeError) as refusal:
+        fedscope.sharpness(Cubes(True), top=1, probes=1, **QUICK)
+    assert str(refusal.value) == (
+        "the loss of the Cubes cannot be differentiated twice ('FreesBackward' object has no attribute 'z'); leave the "
+        "Hessian out (hessian=False)"
+    )
+    own, plain = (
+        fedscope.sharpness(Cubes(frees), hessian=False, **QUICK).models[0].measures for frees in (True, False)
+    )
+    assert [one.name for one in own] == [one.name for one in plain]
+    for one, other in zip(own, plain, strict=True):
+        assert one.value == pytest.approx(other.value, rel=1e-4)
+
+
+def test_a_loss_with_parameters_keeps_its_gradients() -> None:
+    class Weighed(nn.Module):
+        def __init__(self, how: str) -> None:
+            super().__init__()
+            self.w, self.how = nn.Parameter(torch.ones(3)), how
+
+        def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
+            if self.how == "function":
+                outputs = Frees.apply(outputs)  # type: ignore[no-untyped-call]
+            return nn.functional.cross_entropy(outputs * self.w, y, reduction="none")
+
+    more: dict[str, Any]
+    for how, more in (("plain", {"top": 1, "probes": 1}), ("function", {"hessian": False})):
+        task = Weighed(how)
+        fedscope.sharpness(Net("plain"), task=task, **more, **QUICK)
+        assert task.w.grad is None
+        before = task.w.grad = torch.full((3,), 2.0)
+        fedscope.sharpness(Net("plain"), task=task, **more, **QUICK)
+        assert task.w.grad is before
+        assert before.tolist() == [2.0, 2.0, 2.0]

@@ -373,3 +373,40 @@ def test_fisher_takes_sparse_gradients_and_leaves_out_no_layer(labels: str) -> N
         "backward() gives the Words other gradients than torch.autograd.grad, as it does behind a checkpoint with "
         "use_reentrant=True; give that use_reentrant=False"
     )
+
+
+class Frees(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: torch.Tensor) -> torch.Tensor:
+        ctx.z = z
+        return z**3
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        z = ctx.z
+        del ctx.z
+        return g * 3 * torch.from_numpy(np.square(z.detach().numpy()))
+
+
+@pytest.mark.parametrize("at_once", [model_probe.AT_ONCE, 1])
+@pytest.mark.parametrize("labels", ["model", "data"])
+def test_fisher_takes_a_backward_that_frees_what_it_saved(
+    labels: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cubes(nn.Module):
+        def __init__(self, frees: bool) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.body, self.head, self.frees = nn.Linear(4, 5), nn.Linear(5, 3), frees
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.body(x)
+            return self.head(Frees.apply(h) if self.frees else h**3)  # type: ignore[no-untyped-call, no-any-return]
+
+    monkeypatch.setattr(model_probe, "AT_ONCE", at_once)
+
+    def fisher(frees: bool) -> np.ndarray:
+        module = Cubes(frees).double()
+        return ModelProbe(module, samples(), CPU).squared_gradients(model(module), labels)
+
+    np.testing.assert_allclose(fisher(True), fisher(False), rtol=1e-9)
