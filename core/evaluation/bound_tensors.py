@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints import FedscopeError, Layout
+from ..checkpoints import Layout
 from .module_copy import is_shared
 
 
@@ -16,7 +16,8 @@ class _Place(NamedTuple):
 
     Attributes:
         name: the tensor's in the layout.
-        own: what is there; ``address`` is where its memory begins, and ``memory`` a view of all of it.
+        own: what is there; ``address`` is where its memory begins, ``shape`` and ``stride`` how it lies there, and
+            ``memory`` a view of all of it.
     """
 
     name: str
@@ -24,7 +25,24 @@ class _Place(NamedTuple):
     leaf: str
     own: Tensor
     address: int
+    shape: torch.Size
+    stride: tuple[int, ...]
     memory: Tensor
+
+    def is_left(self) -> bool:
+        """Check whether another tensor is there, or other memory, or the same in another order."""
+        own = self.own  # in one expression, as it is asked of each tensor at each step
+        return (
+            self.held.get(self.leaf) is not own
+            or own.data_ptr() != self.address
+            or own.stride() != self.stride
+            or own.shape != self.shape
+        )
+
+    def is_moved(self) -> bool:
+        """Check whether the tensor itself has other memory, or this in another order."""
+        own = self.own
+        return own.data_ptr() != self.address or own.stride() != self.stride or own.shape != self.shape
 
 
 class BoundTensors:
@@ -34,22 +52,29 @@ class BoundTensors:
     ``self.mean = 0.9 * self.mean + ...`` puts another tensor in the place of a buffer. Whoever writes models into that
     memory, or reads them there, has the module come back to it first. What is changed in place never leaves it.
 
+    What no model can hold stays where it is until the next model is loaded, and is not read: a buffer of another shape
+    or kind of numbers, or none, and a new parameter, which no optimiser would step. One of the module's own parameters
+    in the place of another (``self.out.weight = self.embed.weight``) stays for good, as the forward has tied them.
+
     Args:
         module: whose tensors the layout has.
         buffers_only: whether its parameters are somebody else's affair.
 
     Attributes:
-        left: whether a tensor has been found elsewhere so far.
+        left: whether the values of a tensor have been found elsewhere so far.
+        unheld: a sentence for each place that has had what no model can hold, by the tensor's name.
     """
 
     def __init__(self, module: nn.Module, layout: Layout, *, buffers_only: bool = False) -> None:
         self._whose = type(module).__name__
+        # held here, so that no number is given twice
+        self._parameters = {id(value): value for value in module.parameters()}
         names = {id(value): name for name, value in module.named_buffers(remove_duplicate=False)}
         if not buffers_only:
             names |= {id(value): name for name, value in module.named_parameters(remove_duplicate=False)}
         kept = {entry.name for entry in layout.entries}
         self._places = [
-            _Place(names[id(value)], held, leaf, value, value.data_ptr(), value.data)
+            _Place(names[id(value)], held, leaf, value, value.data_ptr(), value.shape, value.stride(), value.data)
             for layer in module.modules()
             for held in (vars(layer).get("_parameters", {}), vars(layer).get("_buffers", {}))
             for leaf, value in held.items()
@@ -57,74 +82,80 @@ class BoundTensors:
             if value.layout is torch.strided
         ]
         self.left = False
+        self.unheld: dict[str, str] = {}
 
     def settle(self) -> None:
-        """Bring values that a forward pass has put elsewhere back to where they are looked for.
-
-        Raises:
-            FedscopeError: a tensor of another shape or kind of numbers, none at all, or another parameter, which no
-                optimiser would step.
-        """
-        for place in self._places:
-            now = place.held.get(place.leaf)
-            if now is not place.own or now.data_ptr() != place.address:
-                self._come_back(keep=True)
-                return
+        """Bring values that a forward pass has put elsewhere back to where they are looked for."""
+        if any(place.is_left() for place in self._places):
+            self._come_back(keep=True)
 
     def put_back(self) -> None:
         """Have the module hold its tensors again where a forward pass has put others, whose values are lost."""
-        for place in self._places:
-            now = place.held.get(place.leaf)
-            if now is not place.own or now.data_ptr() != place.address:
-                self._come_back(keep=False)
-                return
+        if any(place.is_left() for place in self._places):
+            self._come_back(keep=False)
 
     def _come_back(self, *, keep: bool) -> None:
-        self.left = True
+        found = [place for place in self._places if place.is_left() and not self._is_tied(place)]
         if keep:
-            for place, values in self._elsewhere():
-                with torch.no_grad():
-                    place.memory.copy_(values)
-        for place in self._places:
-            if place.own.data_ptr() != place.address:
+            found = self._taken_over(found)
+        for place in found:
+            if place.is_moved():
                 place.own.data = place.memory
             place.held[place.leaf] = place.own
 
-    def _elsewhere(self) -> list[tuple[_Place, Tensor]]:
-        """Return copies of what lies elsewhere, as it may be a view of what is written."""
-        found: dict[int, Tensor | None] = {}
-        moved: list[tuple[_Place, Tensor]] = []
-        for place in self._places:
-            now = place.held.get(place.leaf)
-            if found.setdefault(id(place.own), now) is not now:
-                raise FedscopeError(
-                    f"the forward of a {self._whose} puts another tensor in the place of {place.name}, which two of "
-                    f"its layers share, in one of them alone; change it in place ({_in_place(place)})"
-                )
-            if now is not place.own or now.data_ptr() != place.address:
-                moved.append((place, self._alike(place, now).detach().clone()))
-        return moved
+    def _is_tied(self, place: _Place) -> bool:
+        """Check whether another parameter of the module's own is there."""
+        now = place.held.get(place.leaf)
+        return now is not place.own and id(now) in self._parameters
 
-    def _alike(self, place: _Place, now: Tensor | None) -> Tensor:
-        """Return what is in a tensor's place, unless no model of the layout can hold it."""
+    def _taken_over(self, found: list[_Place]) -> list[_Place]:
+        """Take over what lies elsewhere, unless no model can hold it; returns the places of that which has come.
+
+        A tensor that hangs on the gradients of a batch stays, too: a pass that goes on from it is told by torch, as in
+        a loop by hand, and one that does not may keep it.
+        """
+        moved = []
+        for place in found:
+            now = place.held.get(place.leaf)
+            reason = self._not_held(place, now)
+            if reason:
+                self.unheld.setdefault(place.name, reason)
+            else:
+                moved.append((place, now.detach().clone()))  # a copy, as it may be a view of what is written
+        self.left |= bool(moved)
+        for place, values in moved:
+            with torch.no_grad():
+                place.memory.copy_(values)
+        return [place for place, _ in moved if place.held[place.leaf].grad_fn is None]
+
+    def _not_held(self, place: _Place, now: Tensor | None) -> str:
+        """Say why no model of the layout can hold what is in a tensor's place; "" where one can."""
         memory, is_parameter = place.memory, isinstance(place.own, nn.Parameter)
-        remedy = f"change it in place ({_in_place(place)})"
+        in_place, unkept = f"change it in place ({_in_place(place)})", "register it with persistent=False"
         if now is None:
-            found = "nothing"
+            found, remedy = "nothing", in_place
         elif is_parameter and now is not place.own:
-            found = "another parameter, which no optimiser would step,"
+            found, remedy = "another parameter, which no optimiser steps,", in_place
+        elif now.layout is not torch.strided:
+            found, remedy = "a sparse tensor", in_place
         elif now.shape != memory.shape:
             found, remedy = f"a tensor of shape {list(now.shape)}", "keep its shape"
-            remedy += "" if is_parameter else ", or register it with persistent=False, so that no model holds it"
+            remedy += "" if is_parameter else f", or {unkept}"
         elif not torch.can_cast(now.dtype, memory.dtype):
             found, remedy = f"a tensor of type {_type(now)}", "keep its type"
             remedy += "" if is_parameter else f", or register it as {_type(now)}"
+        elif any(other.own is place.own and other.held.get(other.leaf) is not now for other in self._places):
+            return (
+                f"the forward of a {self._whose} puts another tensor in the place of {place.name}, which two of its "
+                f"layers share, in one of them alone; models keep what was there before: {in_place}"
+            )
         else:
-            return now
+            return ""
         which = "a parameter" if is_parameter else "a buffer"
-        raise FedscopeError(
+        return (
             f"the forward of a {self._whose} puts {found} in the place of {place.name}, {which} of type "
-            f"{_type(memory)} {list(memory.shape)}; {remedy}"
+            f"{_type(memory)} {list(memory.shape)}; no model can hold that, and models keep what was there before: "
+            f"{remedy}"
         )
 
 

@@ -71,11 +71,7 @@ class FlatModule:
             self._buffers[name].copy_(torch.as_tensor(np.asarray(values)))
 
     def settle(self) -> None:
-        """Bring parameters and buffers that a forward pass has put elsewhere (``self.weight.data = ...``) back.
-
-        Raises:
-            FedscopeError: what no model of the layout can hold.
-        """
+        """Bring parameters and buffers that a forward pass has put elsewhere (``self.weight.data = ...``) back."""
         self._bound.settle()
 
     def buffers(self) -> dict[str, np.ndarray]:

@@ -14,11 +14,13 @@ from ...evaluation.module_copy import copy_module
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...training.build import config_of, data_of, learnt_by, model_info, module_of, partition_of
 from ...training.data.dataset import Dataset
+from ...training.local.earlier_versions import tell_of_earlier_version
 from ...training.local.engine import Engine
 from ...training.local.local_training import LocalTask
 from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, going_on, last_participations, sends_unsaid
+from ...training.models.custom import Factory, OwnModel
 from ...training.own_calls import ask
 from ...training.settings.missing_code import is_given
 from ...training.user_code.kept_source import refuse_other_source
@@ -70,6 +72,8 @@ class Replayer:
         data = data or data_of(run)
         if data.task.name != (config.model.architecture.task or CLASSIFICATION.name):
             data = replace(data, task=learnt_by(run))  # what is measured may be another task than what was trained
+        if isinstance(config.model.architecture, Factory | OwnModel):
+            tell_of_earlier_version(run, engine.module, data.samples("train"))
         return cls(run, Federation.assemble(config, data, split, engine, measured=False), code_changed=code_changed)
 
     def federation_at(self, round: int) -> Federation:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from .to_device import send
 
@@ -94,6 +95,21 @@ class MaskStream:
         return _Block(send(torch.rand(size, generator=self.generator, dtype=torch.float32), device))
 
 
+def dropped(x: Tensor, draws: MaskStream, *, p: float, training: bool, inplace: bool, channels: bool) -> Tensor:
+    """Return x mask / (1 - p) in training mode, x in evaluation mode; written to x where ``inplace``.
+
+    Args:
+        channels: whether a mask has one entry a channel, else the input's shape.
+    """
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return x.mul_(0) if inplace else x * 0
+    shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if channels else tuple(x.shape)
+    kept = (draws.uniform(shape, x.device) >= p).to(x.dtype)
+    return x.mul_(kept).div_(1 - p) if inplace else x * kept / (1 - p)
+
+
 class AddressedDropout(nn.modules.dropout._DropoutNd):
     """Dropout whose masks come from an addressed generator instead of torch's global stream, which threads share.
 
@@ -105,14 +121,15 @@ class AddressedDropout(nn.modules.dropout._DropoutNd):
     _fedscope_draws: MaskStream
 
     def forward(self, x: Tensor) -> Tensor:
-        """x mask / (1 - p) in training mode, x in evaluation mode; written to x where ``inplace``."""
-        if not self.training or self.p == 0:
-            return x
-        if self.p == 1:
-            return x.mul_(0) if self.inplace else x * 0
-        shape = (*x.shape[:2], *[1] * (x.dim() - 2)) if self._fedscope_channels else tuple(x.shape)
-        kept = (self._fedscope_draws.uniform(shape, x.device) >= self.p).to(x.dtype)
-        return x.mul_(kept).div_(1 - self.p) if self.inplace else x * kept / (1 - self.p)
+        """As :func:`dropped` has it, by the layer's settings."""
+        return dropped(
+            x,
+            self._fedscope_draws,
+            p=self.p,
+            training=self.training,
+            inplace=self.inplace,
+            channels=self._fedscope_channels,
+        )
 
 
 class AddressedUnits(AddressedDropout, nn.Dropout):
@@ -137,39 +154,86 @@ class AddressedChannels3d(AddressedDropout, nn.Dropout3d):
     _fedscope_channels = True
 
 
-_ADDRESSED: tuple[type[AddressedDropout], ...] = (
-    AddressedUnits,
-    AddressedChannels1d,
-    AddressedChannels2d,
-    AddressedChannels3d,
-)
+#: by the class of torch's that a layer is of, exactly
+_ADDRESSED: dict[type[nn.Module], type[AddressedDropout]] = {
+    nn.Dropout: AddressedUnits,
+    nn.Dropout1d: AddressedChannels1d,
+    nn.Dropout2d: AddressedChannels2d,
+    nn.Dropout3d: AddressedChannels3d,
+}
+#: the layers that are addressed
+DROPOUT = tuple(_ADDRESSED)
+#: what these layers call, and whether it drops channels
+_FUNCTIONS: dict[Any, bool] = {
+    functional.dropout: False,
+    functional.dropout1d: True,
+    functional.dropout2d: True,
+    functional.dropout3d: True,
+}
+
+
+class _Addressing(TorchFunctionMode):
+    """Has what is dropped by torch's functions (``functional.dropout``) drawn from a stream, in this thread."""
+
+    def __init__(self, draws: MaskStream) -> None:
+        super().__init__()
+        self._draws = draws
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in _FUNCTIONS:
+            return func(*args, **(kwargs or {}))
+        return self._drop(_FUNCTIONS[func], *args, **(kwargs or {}))
+
+    def _drop(self, channels: bool, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not 0 <= p <= 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")  # as torch says
+        return dropped(x, self._draws, p=p, training=training, inplace=inplace, channels=channels)
+
+
+class OwnForward:
+    """The ``forward`` of a dropout layer that has one of its own, or that of its class; what it drops is addressed.
+
+    It lies on the layer, whose class stays: that may forbid classes derived from it, or ask for it by name. Copies of
+    the layer have copies of this.
+    """
+
+    def __init__(self, layer: nn.Module, draws: MaskStream) -> None:
+        self.layer, self.draws = layer, draws
+        self.given = vars(layer).get("forward")
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        with _Addressing(self.draws):
+            if self.given is not None:
+                return self.given(*inputs, **named)
+            return type(self.layer).forward(self.layer, *inputs, **named)
 
 
 def address_dropout(module: nn.Module, draws: MaskStream) -> None:
     """Have the module's dropout layers draw their masks from ``draws``, in place.
 
     A layer stays what it is, with its hooks and settings. One of a class derived from torch's keeps its own ``forward``
-    as well: what this asks of torch's by ``super()`` is addressed. What it draws otherwise it draws by itself.
+    as well: what this drops by torch's functions is addressed. What it draws otherwise it draws by itself.
     """
     for layer in module.modules():
-        known: Any = type(layer)
-        kind = known if isinstance(layer, AddressedDropout) else _addressed(known)
-        if kind is not None:
+        if not isinstance(layer, DROPOUT):
+            continue
+        draws.used = True
+        own = vars(layer).get("forward")
+        if isinstance(own, OwnForward):
+            own.draws = draws
+        elif has_own_forward(layer):
             # past a __setattr__ of its class, which may refuse
+            vars(layer)["forward"] = OwnForward(layer, draws)
+        else:
+            kind = type(layer) if isinstance(layer, AddressedDropout) else _ADDRESSED[type(layer)]
             object.__setattr__(layer, "__class__", kind)
             object.__setattr__(layer, "_fedscope_draws", draws)
-            draws.used = True
 
 
-@lru_cache(maxsize=64)
-def _addressed(kind: Any) -> Any:
-    """Return the class that a layer of a class gets; None where it is no dropout of torch's."""
-    for own in _ADDRESSED:
-        torchs = own.__bases__[1]
-        if kind is torchs:
-            return own
-        if issubclass(kind, torchs):
-            # own's forward comes after those of the derived class, and before torch's
-            named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-            return type(kind)(kind.__name__, (kind, own), named)
-    return None
+def has_own_forward(layer: nn.Module) -> bool:
+    """Check whether a dropout layer is of a class derived from torch's, or has a ``forward`` of its own.
+
+    >>> has_own_forward(nn.Dropout(0.1)), has_own_forward(type("Mine", (nn.Dropout,), {})(0.1))
+    (False, True)
+    """
+    return "forward" in vars(layer) or not (type(layer) in _ADDRESSED or isinstance(layer, AddressedDropout))

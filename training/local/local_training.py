@@ -31,10 +31,10 @@ from .optimisers import left_by, stepper
 from .worker_model import (
     Objective,
     TrainableModel,
+    has_batch_statistics,
     in_training,
     loss_of_batch,
     mean_loss,
-    normalises_batches,
     normalises_one,
 )
 
@@ -288,7 +288,7 @@ def refuse_single_samples(module: nn.Module, samples: Sequence[int], batch: int,
     if not single:
         return
     trained = in_training(module)
-    if normalises_batches(trained) and not normalises_one(trained, x):
+    if has_batch_statistics(trained) and not normalises_one(trained, x):
         client, own = single[0]
         batch_sizes(client, own, batch, joined=True)
 

@@ -4,6 +4,7 @@ and the folder would be in the way of the next try."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import torch
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.random_streams import undrawn
+from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.accelerators import is_out_of_memory
 from ...evaluation.criteria import LabelCriterion
 from ...evaluation.evaluator import Evaluator
@@ -87,6 +89,18 @@ def _few(samples: Samples) -> Samples:
     return replace(samples, x=samples.x[there], y=samples.y[rows], indices=samples.indices[rows.cpu().numpy()])
 
 
+def _tell_of_unheld(bench: TrainableModel, x: torch.Tensor) -> None:
+    """Warn of what the forward of a network puts in the place of its tensors and no model can hold; also in a batch of
+    fewer samples, as the last one of an epoch may be."""
+    bench.settle()
+    if bench.left_its_place and len(x) > 2:
+        with suppress(Exception), torch.no_grad():  # said where it is trained
+            bench.module(x[1:])
+        bench.settle()
+    for sentence in bench.unheld:
+        warn_user(sentence)
+
+
 def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarray, compute: Compute) -> None:
     """Take one gradient of the loss of some samples, as clients do.
 
@@ -110,7 +124,7 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarr
             f"--model {name} cannot be trained on {len(y)} of {samples.label}: {describe_error(error)}"
         ) from error
     if value.requires_grad:
-        bench.settle()  # refuses what forward puts in the place of the module's tensors and no model can hold
+        _tell_of_unheld(bench, x)
         return
     task = f", or the task {samples.task.name} does" if is_own_task(samples.task) else ""
     raise FedscopeError(

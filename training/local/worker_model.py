@@ -47,7 +47,7 @@ class TrainableModel(FlatModule):
         self.module.train()
         self._draws = MaskStream()
         address_dropout(self.module, self._draws)
-        self.batch_statistics = normalises_batches(self.module)
+        self.batch_statistics = has_batch_statistics(self.module)
         self._takes_one: bool | None = None
         self.g = torch.zeros_like(self.w)
         own = dict(self.module.named_parameters(remove_duplicate=False))
@@ -96,6 +96,11 @@ class TrainableModel(FlatModule):
     def left_its_place(self) -> bool:
         """Whether a forward pass has put other tensors in the place of the module's own so far."""
         return self._bound.left
+
+    @property
+    def unheld(self) -> list[str]:
+        """A sentence of each place where a forward pass has put what no model can hold so far."""
+        return list(self._bound.unheld.values())
 
     def draw_masks(self, generator: torch.Generator) -> None:
         """Draw dropout masks of no client's, for a trial."""
@@ -297,18 +302,6 @@ def has_batch_statistics(module: nn.Module) -> bool:
     return any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in module.modules())
 
 
-def normalises_batches(module: nn.Module) -> bool:
-    """Check whether a module in training mode normalises over the batch: a frozen BatchNorm, which its network keeps in
-    evaluation mode, normalises with what it has kept.
-
-    >>> layer = nn.BatchNorm1d(2)
-    >>> normalises_batches(layer), normalises_batches(layer.eval())
-    (True, False)
-    """
-    layers = (layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm))
-    return any(layer.training or layer.running_mean is None for layer in layers)
-
-
 def in_training(module: nn.Module) -> nn.Module:
     """Return a copy of a module in training mode, as clients train it.
 
@@ -323,13 +316,13 @@ def normalises_one(module: nn.Module, x: Inputs) -> bool:
 
     Args:
         module: in training mode; a copy is called.
-        x: samples, of which the first is tried.
+        x: samples, of which the first is tried, as a copy, which a layer may write to.
 
     >>> normalises_one(nn.BatchNorm2d(1), torch.ones(3, 1, 2, 2)), normalises_one(nn.BatchNorm1d(2), torch.ones(3, 2))
     (True, False)
     """
     own = copy_module(module)
-    one, like = x[:1], next(own.parameters(), None)
+    one, like = x[torch.arange(1)], next(own.parameters(), None)
     if like is not None:
         one = one.to(like.device, like.dtype if one.is_floating_point() else one.dtype)
     with forked(), torch.no_grad():

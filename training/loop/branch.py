@@ -15,6 +15,7 @@ from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
+from ..local.earlier_versions import tell_of_earlier_version
 from ..local.engine import Engine
 from ..local.engine_choice import with_engine
 from ..local.local_training import LocalUpdate, refuse_single_samples
@@ -22,6 +23,7 @@ from ..local.own_updates import refuse_unrecorded
 from ..local.profile import Profile
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
+from ..models.custom import Factory, OwnModel
 from ..own_calls import work_of
 from ..returned_arrays import is_own_method
 from ..settings.missing_code import is_given, needs_code
@@ -114,6 +116,8 @@ def branch_with(
     split = partition_of(run)
     refuse_single_samples(module, [len(own) for own in split.clients], config.client.batch, data.samples("train").x)
     config = with_engine(config, module, data)
+    if isinstance(config.model.architecture, Factory | OwnModel):
+        tell_of_earlier_version(run, module, data.samples("train"))
     work = Engine(module, compute, options.profile, config.run.engine)
     federation = Federation.assemble(config, data, split, work, info=run.info)
     config.server.refuse_adapters(federation.facts.layout, federation.adapters)

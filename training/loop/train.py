@@ -41,6 +41,7 @@ from ..data.arrays import say_own_scale
 from ..inputs.adapter_settings import adapters_of_module
 from ..inputs.behaviour import outputs_settings
 from ..local.cohort_storage import CohortStorage
+from ..local.earlier_versions import AS_WRITTEN, tell_of_earlier_version, was_trained_otherwise
 from ..local.engine import Engine
 from ..local.engine_choice import engine_of, refuse_one_by_one, with_engine
 from ..local.gradient_hooks import refuse_hooks
@@ -180,6 +181,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
     try_batch(config.model.name, module, data, compute, rows)
     warn_of_uncounted(data, split)
     own_draws = own and draws_by_itself(module, data.samples("train"))
+    as_written = own and was_trained_otherwise(module, data.samples("train"))
     outputs = outputs_settings(module, data.samples("train")) if own else {}
     if own_draws:
         warn_of_draws(config.model.name)
@@ -194,6 +196,7 @@ def train_with(config: Config, out: Path | str, options: TrainOptions) -> Run:
         **({} if first.source is None else {"weights": first.source}),
         **adapters,
         **({"own_draws": True} if own_draws else {}),
+        **({AS_WRITTEN: True} if as_written else {}),
         **outputs,
     }
     info["identity"] = identity_of(info, config, split, learnt)
@@ -342,6 +345,8 @@ def resume_with(path: Path | str, options: TrainOptions) -> Run:
     there = device_to_resume(run, config.run.device, options.device)
     compute = compute_of(replace(config, run=replace(config.run, device=there)), options.workers, options.engine)
     tell_of_another_processor(run)
+    if isinstance(config.model.architecture, Factory | OwnModel):
+        tell_of_earlier_version(run, module, data.samples("train"))
     if compute.cluster is not None:
         compute.cluster.begin()
     kind = config.run.engine

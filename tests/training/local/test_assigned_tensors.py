@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import warnings
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedscope import Samples
-from fedscope.checkpoints import FedscopeError, Layout
+from fedscope.checkpoints import FedscopeWarning, Layout
 from fedscope.evaluation.device import Compute
 from fedscope.training.build import initial_model
 from fedscope.training.local.engine import Engine
@@ -150,20 +150,96 @@ class Growing(nn.Module):
         return found
 
 
-def test_what_no_run_can_hold_is_refused_before_it_is_begun(small: Any) -> None:
-    said = (
-        "the forward of a Growing puts a tensor of shape [6] in the place of kept, a buffer of type float32 [0]; "
-        "keep its shape, or register it with persistent=False, so that no model holds it"
-    )
+class Batch(nn.Module):
+    """A buffer that holds the last batch, of four samples as it begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 3)
+        self.register_buffer("batch", torch.zeros(4, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.batch = x.detach()
+        found: Tensor = self.a(x)
+        return found
+
+
+def tried(small: Any, module: nn.Module) -> list[str]:
+    """What the trial of a network says."""
     data: Any = type("Data", (), {"y_test": [], "samples": lambda _, split: samples_of(small)})()
-    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
-        try_batch("growing", Growing(), data, Compute(), np.arange(4))
-    task = on(small, Growing())
-    with pytest.raises(FedscopeError, match=f"^{re.escape(said)}$"):
-        local_sgd(task, SGD(batch=4))
-    remedied = Growing(persistent=False)
-    try_batch("growing", remedied, data, Compute(), np.arange(4))
-    assert local_sgd(on(small, remedied), SGD(batch=4)).steps == 6
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", FedscopeWarning)
+        try_batch("mine", module, data, Compute(), np.arange(4))
+    return [str(one.message) for one in told]
+
+
+def test_what_no_model_can_hold_is_told_by_the_trial_and_trained(small: Any) -> None:
+    kept = "no model can hold that, and models keep what was there before: keep its shape, or register it with"
+    assert tried(small, Growing()) == [
+        "the forward of a Growing puts a tensor of shape [6] in the place of kept, a buffer of type float32 [0]; "
+        f"{kept} persistent=False"
+    ]
+    assert tried(small, Batch()) == [
+        "the forward of a Batch puts a tensor of shape [3, 6] in the place of batch, a buffer of type float32 [4, 6]; "
+        f"{kept} persistent=False"
+    ]
+    for module in (Growing(), Batch()):  # batches of four, four and three samples
+        update = local_sgd(on(small, module), SGD(batch=4))
+        assert update.steps == 6
+        assert {name: list(values.shape) for name, values in update.weights.buffers.items()} == {
+            name: list(values.shape) for name, values in module.named_buffers()
+        }
+    assert tried(small, Growing(persistent=False)) == tried(small, net()) == []
+
+
+class Tying(nn.Module):
+    """Ties the weights of two layers in ``forward``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.out = nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Any:
+        self.b.weight = self.a.weight
+        return self.out(self.b(torch.tanh(self.a(x))))
+
+
+def test_weights_that_forward_ties_are_trained_as_in_a_plain_loop(small: Any) -> None:
+    module = Tying()
+    task, method = on(small, module), SGD(batch=4, momentum=0.9, weight_decay=0.01)
+    update = local_sgd(task, method)
+    plain = deepcopy(module).train()
+    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    for x, y in batches(task, method):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    found = update.weights.arrays()
+    for name in ("a.weight", "out.weight", "out.bias"):
+        np.testing.assert_allclose(found[name], plain.state_dict()[name].numpy(), rtol=1e-5, atol=1e-7, err_msg=name)
+    assert found["b.weight"].tobytes() == module.b.weight.detach().numpy().tobytes(), "as no pass computes with it"
+    assert tried(small, module) == []
+
+
+class Hanging(nn.Module):
+    """A running mean that is not detached."""
+
+    def __init__(self, *, used: bool) -> None:
+        super().__init__()
+        self.a, self.used = nn.Linear(6, 3), used
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.a(x)
+        self.mean = 0.9 * self.mean + found.mean(0) if self.used else found.mean(0)
+        return found - self.mean if self.used else found
+
+
+def test_a_buffer_that_hangs_on_the_batch_before_is_no_other_than_in_a_plain_loop(small: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"^Trying to backward through the graph a second time"):
+        local_sgd(on(small, Hanging(used=True)), SGD(batch=4))
+    update = local_sgd(on(small, Hanging(used=False)), SGD(batch=4))
+    assert np.abs(update.weights.buffers["mean"]).min() > 0
 
 
 def test_a_companion_is_the_model_that_it_was_given(small: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -71,10 +72,39 @@ class Spatial(nn.Dropout2d):
 
 
 class More(nn.Dropout):
-    """Drops more than it says, by numbers of its own."""
+    """Drops more than it says, by torch's function."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.dropout(x, 0.9, self.training)
+
+
+class Named(nn.Dropout):
+    """Calls torch's layer by its name, and asks for its own class."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert type(self) is Named
+        return nn.Dropout.forward(self, x)
+
+
+class Registered(nn.Dropout):
+    """Classes derived from this give a name, each its own."""
+
+    known: ClassVar[set[str]] = set()
+
+    def __init_subclass__(cls, *, name: str) -> None:
+        assert name not in Registered.known
+        Registered.known.add(name)
+
+
+class OfName(Registered, name="one"):
+    """Without a forward of its own."""
+
+
+def with_its_own() -> nn.Module:
+    """A layer of torch's that was given another forward."""
+    layer = nn.Dropout(0.5)
+    layer.forward = lambda x: nn.functional.dropout(x, 0.5) + 1  # type: ignore[method-assign,misc,assignment]
+    return layer
 
 
 def drawing(layer: nn.Module) -> Any:
@@ -95,6 +125,30 @@ def test_layers_derived_from_dropout_keep_their_forward_and_are_addressed() -> N
     assert torch.equal(dropped.any(1), dropped.all(1)), "whole features"
     assert 0.4 < dropped.float().mean().item() < 0.6
     assert (drawing(More(0.1))(torch.ones(5000)) == 0).float().mean().item() == pytest.approx(0.9, abs=0.03)
+    assert torch.equal(drawing(More(0.5))(x), drawing(nn.Dropout(0.9))(x))
+    for layer in (Named(0.5), OfName(0.5)):
+        assert torch.equal(drawing(layer)(x), drawing(nn.Dropout(0.5))(x))
+    assert torch.equal(drawing(with_its_own())(x), drawing(nn.Dropout(0.5))(x) + 1)
+
+
+def test_layers_derived_from_dropout_stay_of_their_class_in_copies_too() -> None:
+    own = drawing(OfName(0.5))
+    assert type(own) is OfName
+    bench = TrainableModel(nn.Sequential(own, nn.Linear(4, 1)))  # of a module that is addressed already
+    bench.draw_masks(torch.Generator().manual_seed(0))
+    x = torch.ones(50)
+    assert torch.equal(bench.module[0](x), drawing(OfName(0.5))(x))  # type: ignore[index]
+    assert bench.module[0].forward.layer is bench.module[0]  # type: ignore[index,union-attr]
+    assert type(pickle.loads(pickle.dumps(bench.module))[0]) is OfName
+
+
+def test_what_dropout_functions_refuse_is_refused(small: Any) -> None:
+    class Wrong(nn.Dropout):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.dropout(x, 1.5)
+
+    with pytest.raises(ValueError, match=r"^dropout probability has to be between 0 and 1, but got 1\.5$"):
+        drawing(Wrong(0.5))(torch.ones(4))
 
 
 def test_dropout_layers_keep_hooks_class_and_settings() -> None:
@@ -164,9 +218,9 @@ class Frozen(nn.Sequential):
         return self
 
 
-def test_frozen_batch_norm_has_the_batches_of_other_layers(small: Any) -> None:
+def test_frozen_batch_norm_is_not_refused(small: Any) -> None:
     frozen = Frozen(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
-    assert [len(y) for _, y in batches(on(small, frozen), SGD(batch=5))] == [5, 5, 1] * 2
+    assert [len(y) for _, y in batches(on(small, frozen), SGD(batch=5))] == [5, 6] * 2, "as in runs of before"
     assert SGD(batch=1).train(on(small, frozen)).steps == 22
     assert SGD(batch=5).train(on(small, frozen, indices=np.array([3]))).steps == 2
     refuse_single_samples(frozen, [1, 2], 1, small.x.float())
