@@ -118,7 +118,7 @@ class BoundTensors:
         for place in found:
             now = place.held.get(place.leaf)
             reason = self._not_held(place, now)
-            if reason:
+            if now is None or reason:
                 self.unheld.setdefault(place.name, reason)
             else:
                 moved.append((place, now.detach().clone()))  # a copy, as it may be a view of what is written
