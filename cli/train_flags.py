@@ -51,12 +51,12 @@ def warn_of_overridden(flags: Mapping[str, Mapping[str, Any]], assigned: Mapping
     Args:
         flags: tables of what flags gave; assigned: tables of what ``--set`` gave.
     """
-    from ..training.config.config import warn_of_two
+    from ..training.config.config import differ, warn_of_two
 
     named = {place: flag for flag, place in PLACES.items()} | {"run.engine": "--engine"}
     for section, table in assigned.items():
         below = flags.get(section, {})
         for key, value in table.items():
-            if key in below and below[key] != value:
+            if key in below and differ(section, key, below[key], value):
                 place = f"{section}.{key}"
                 warn_of_two(f"{named[place]} {below[key]}", f"--set {place}={value}", "--set", value)

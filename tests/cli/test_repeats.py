@@ -11,6 +11,7 @@ import pytest
 from fedscope.checkpoints import FedscopeWarning, Run
 from fedscope.cli.main import commands, fedscope, run
 from fedscope.cli.repeats import describe_repeats
+from fedscope.cli.train_flags import warn_of_overridden
 from fedscope.training import read_assignments
 
 pytestmark = pytest.mark.same_elsewhere
@@ -90,6 +91,8 @@ def test_a_mistake_is_one_sentence_alone(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_setting_that_is_said_twice_alike_is_no_matter(recwarn: pytest.WarningsRecorder) -> None:
     assert read_assignments(["client.lr=0.1", "client.lr=1e-1"]) == {"client": {"lr": 0.1}}
+    read_assignments(["client.method=FedProx", "client.method=fedprox", "client.lr=nan", "client.lr=nan"])
+    warn_of_overridden({"server": {"method": "FedAvgM"}}, {"server": {"method": "fedavgm"}})
     assert not recwarn
     with pytest.warns(FedscopeWarning, match=r"^--set client.lr=0.1 and --set client.lr=0.2 are both given; the last"):
         assert read_assignments(["client.lr=0.1", "client.lr=0.2"]) == {"client": {"lr": 0.2}}

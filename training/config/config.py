@@ -318,10 +318,30 @@ def read_assignments(texts: Iterable[str], example: str = "average.window=3") ->
                 f"--set {text!r} is not understood{offer or ';'} write section.key=value, as in {example}"
             )
         table, value = tables.setdefault(section, {}), parse_value(word)
-        if key in table and table[key] != value:  # not .get(key, value): a NaN is not equal to itself
+        if key in table and differ(section, key, table[key], value):
             warn_of_two(f"--set {section}.{key}={table[key]}", f"--set {section}.{key}={value}", "the last one", value)
         table[key] = value
     return tables
+
+
+def differ(section: str, key: str, one: Any, other: Any) -> bool:
+    """Check whether two values of a setting differ; of arrays, which have no single answer, whether they are two.
+
+    >>> differ("model", "hidden", (32,), [32]), differ("client", "method", "FedProx", "fedprox")
+    (False, False)
+    """
+    if one is other:
+        return False
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) != len(other) or any(differ(section, key, *pair) for pair in zip(one, other, strict=True))
+    if isinstance(one, str) and isinstance(other, str) and section in METHOD_SECTIONS:
+        shelf, selector, _ = METHOD_SECTIONS[section]
+        if key == selector:
+            return canonical(shelf, one) != canonical(shelf, other)
+    try:
+        return bool(one != other) and bool(one == one or other == other)  # a NaN is not equal to itself
+    except (ValueError, RuntimeError, TypeError):
+        return True
 
 
 def warn_of_two(one: str, other: str, which: str, value: Any) -> None:

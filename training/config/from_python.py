@@ -12,7 +12,7 @@ from ...checkpoints.io.warn_user import warn_user
 from ..settings.code_kinds import KINDS
 from ..settings.registry import METHOD_SECTIONS, canonical, preset
 from ..user_code.typed import given_keywords, handed_tables, typed_method
-from .config import SECTIONS, Config, merge, methods_in, warn_of_two
+from .config import SECTIONS, Config, differ, merge, methods_in, warn_of_two
 from .data_meant import refuse_data
 from .field_names import KEYWORDS
 from .outside_sections import SELECTORS
@@ -84,30 +84,10 @@ def _warn_of_twice(tables: Mapping[str, Any], single: Mapping[str, Mapping[str, 
     for section, own in single.items():
         table = tables.get(section)
         for key, value in own.items():
-            if isinstance(table, Mapping) and key in table and _differ(section, key, table[key], value):
+            if isinstance(table, Mapping) and key in table and differ(section, key, table[key], value):
                 place = f"{section}.{key}"
                 in_table, by_name = f'{{"{section}": {{"{key}": {table[key]!r}}}}}', f'{{"{place}": {value!r}}}'
                 warn_of_two(in_table, by_name, "the whole name", repr(value))
-
-
-def _differ(section: str, key: str, one: Any, other: Any) -> bool:
-    """Check whether two values of a setting differ; of arrays, which have no single answer, whether they are two.
-
-    >>> _differ("model", "hidden", (32,), [32]), _differ("client", "method", "FedProx", "fedprox")
-    (False, False)
-    """
-    if one is other:
-        return False
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) != len(other) or any(_differ(section, key, *pair) for pair in zip(one, other, strict=True))
-    if isinstance(one, str) and isinstance(other, str) and section in METHOD_SECTIONS:
-        shelf, selector, _ = METHOD_SECTIONS[section]
-        if key == selector:
-            return canonical(shelf, one) != canonical(shelf, other)
-    try:
-        return bool(one != other) and bool(one == one or other == other)  # a NaN is not equal to itself
-    except (ValueError, RuntimeError, TypeError):
-        return True
 
 
 def config_with(config: Config | Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> Config:
