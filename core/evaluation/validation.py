@@ -382,7 +382,7 @@ def refuse_mixing(task: Task, outputs: Tensor, y: Tensor, label: str) -> None:
             alone = torch.cat([call(outputs[i : i + 1], y[i : i + 1]).double() for i in range(len(y))])  # type: ignore[union-attr]
         except Exception:  # one that takes no single sample is measured as it is
             continue
-        scale = float(torch.nan_to_num(together.abs()).max())
+        scale = float(torch.nan_to_num(together.detach().abs()).max())
 
         def alike(others: Tensor, scale: float = scale, together: Tensor = together) -> bool:
             same = others.shape == together.shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import Weights
-from ...evaluation.accelerators import refuse_without_memory
+from ...evaluation.accelerators import is_out_of_memory, refuse_without_memory
 from ...evaluation.device import CPU, Compute, run_in_workers
 from ...evaluation.differentiation import (
     dense,
@@ -156,9 +156,15 @@ class Derivatives:
         if self._names <= self._tried.once:
             return
         (own,) = self._idle
-        own.load(model.parameters, model.buffers)
-        with differentiable_twice(self._module), self.compute.products():
-            own.try_once(self._x[:FEW], self._y[:FEW])
+        # a device keeps it for the question behind
+        (own.hold if self.compute.is_gpu else own.load)(model.parameters, model.buffers)
+        try:
+            with differentiable_twice(self._module), self.compute.products():
+                own.try_once(self._x[:FEW], self._y[:FEW])
+        except Exception as error:
+            if is_out_of_memory(error):
+                return  # said where all samples are asked of, in smaller batches too
+            raise
         self._tried.once = self._names
 
     def _try_twice(self, model: Weights) -> bool:
@@ -287,7 +293,8 @@ class _Differentiable(FlatModule):
         v = torch.as_tensor(vectors).to(self.w.dtype).to(self.device)
         asked = vectors[0] != 0
         size = float(np.sqrt(np.mean(np.square(model.parameters[asked], dtype=np.float64)))) or 1.0
-        beside = replace(model, parameters=model.parameters + BESIDE * size * draw.standard_normal(asked.shape) * asked)
+        moved = model.parameters + BESIDE * size * draw.standard_normal(asked.shape) * asked
+        beside = Weights(model.layout, moved, model.buffers)
         self.load(beside.parameters, beside.buffers)
         loss = self._loss(x, y)
         with differentiating(self.original, twice=True):

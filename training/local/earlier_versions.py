@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ...checkpoints.io.random_streams import undrawn
 from ...checkpoints.io.warn_user import warn_user
-from ...evaluation.seeded import forked
-from .dropout_masks import DROPOUT, has_own_forward
+from .dropout_masks import DROPOUT
 from .worker_model import TrainableModel
 
 if TYPE_CHECKING:
@@ -22,24 +22,28 @@ AS_WRITTEN = "as_written"
 
 
 def was_trained_otherwise(module: nn.Module, samples: Samples) -> bool:
-    """Check whether a network is one that earlier versions trained as another: without the ``forward`` and the hooks of
-    its dropout layers, or without what its ``forward`` puts in the place of its tensors, for which it is called once.
+    """Check whether a network is one that earlier versions trained as another.
+
+    They left out the ``forward`` and the hooks of its dropout layers, put back into training those that it keeps in
+    evaluation mode, and lost what its ``forward`` puts in the place of its tensors, for which it is called once.
 
     >>> import numpy as np
     >>> from torch import nn
     >>> from fedscope import Samples
     >>> samples = Samples(torch.ones(2, 3), torch.tensor([0, 1]), 2, "toy", "train", np.arange(2))
-    >>> layers = nn.Dropout(0.5), type("Mine", (nn.Dropout,), {})(0.5)
+    >>> layers = nn.Dropout(0.5), type("Mine", (nn.Dropout,), {"forward": lambda self, x: x / 2})(0.5)
     >>> [was_trained_otherwise(nn.Sequential(nn.Linear(3, 2), layer), samples) for layer in layers]
     [False, True]
     """
     for layer in module.modules():
-        if isinstance(layer, DROPOUT) and (has_own_forward(layer) or layer._forward_hooks or layer._forward_pre_hooks):
+        if isinstance(layer, DROPOUT) and (_is_overridden(layer) or layer._forward_hooks or layer._forward_pre_hooks):
             return True
-    with forked(), torch.no_grad():
-        bench = TrainableModel(module)
-        bench.draw_masks(torch.Generator().manual_seed(0))
+    with undrawn(module.modules()), torch.no_grad():
         try:
+            bench = TrainableModel(module)
+            if any(isinstance(layer, DROPOUT) and layer.p and not layer.training for layer in bench.module.modules()):
+                return True  # kept so by a train() of the network's own
+            bench.draw_masks(torch.Generator().manual_seed(0))
             bench.module(bench.in_own_type(samples.x[torch.arange(min(2, len(samples.y)))]))
         except Exception:  # whatever a module of the user's own raises: told where it is trained
             return False
@@ -47,11 +51,16 @@ def was_trained_otherwise(module: nn.Module, samples: Samples) -> bool:
     return bench.left_its_place
 
 
+def _is_overridden(layer: nn.Module) -> bool:
+    """Check whether a dropout layer computes by a ``forward`` of its own."""
+    return "forward" in vars(layer) or all(type(layer).forward is not kind.forward for kind in DROPOUT)
+
+
 def tell_of_earlier_version(run: Run, module: nn.Module, samples: Samples) -> None:
     """Warn where what is trained now differs from the rounds of a run that an earlier version began."""
     if not run.info.get(AS_WRITTEN) and was_trained_otherwise(module, samples):
         warn_user(
-            f"{run.path} was begun by an earlier version of fedscope, whose clients left out a part of this network "
-            "(the forward or hooks of its dropout layers, or what its forward puts in the place of its tensors): "
-            "clients that are trained now have it, and differ from those of the run; train it anew in another folder"
+            f"{run.path} was begun by an earlier version of fedscope, whose clients trained this network "
+            "otherwise (the forward, hooks or mode of its dropout layers, or what its forward puts in the place of its "
+            "tensors): clients that are trained now differ from those of the run; train it anew in another folder"
         )

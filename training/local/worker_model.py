@@ -209,8 +209,7 @@ class TrainableModel(FlatModule):
         The model and buffers are left as they were, bit for bit, and so are its dropout masks: the batch's next
         pass meets the same ones, so that two gradients of a batch differ by their models alone. ``g`` is overwritten.
         """
-        state = self.module.state_dict()
-        before = {entry.name: state[entry.name].clone() for entry in self.layout.buffers}
+        before = {name: value.clone() for name, value in self._buffers.items()}
         unkept = [(layer, leaf, layer._buffers[leaf]) for layer, leaf, *_ in self._unkept]
         copies = [None if buffer is None else buffer.clone() for *_, buffer in unkept]
         here = self.w.clone()
@@ -220,9 +219,10 @@ class TrainableModel(FlatModule):
             self.decayed(objective, x, y, weight_decay)
         finally:
             self.w.copy_(here)
+            self._bound.put_back()
             with torch.no_grad():
                 for name, values in before.items():
-                    state[name].copy_(values)
+                    self._buffers[name].copy_(values)
             for (layer, leaf, _), buffer in zip(unkept, copies, strict=True):
                 layer._buffers[leaf] = buffer
             self.return_in_masks(place)
@@ -234,7 +234,8 @@ class TrainableModel(FlatModule):
         It holds what it was given last under that name. Call it under ``torch.no_grad()``.
         """
         if which not in self._companions:
-            made = FlatModule(self.module, self.compute)
+            # of the network as it was given: forward may have tied layers of this one
+            made = FlatModule(self.original, self.compute)
             made.module.eval().requires_grad_(False)
             self._companions[which] = made
         self._companions[which].load(model.parameters, model.buffers)

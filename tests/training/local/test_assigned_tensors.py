@@ -221,6 +221,15 @@ def test_weights_that_forward_ties_are_trained_as_in_a_plain_loop(small: Any) ->
     assert tried(small, module) == []
 
 
+def test_a_companion_of_such_a_network_computes_with_its_own_weights() -> None:
+    bench, x = TrainableModel(Tying()), torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    bench.module(x)
+    with torch.no_grad():
+        bench.w.mul_(2)
+        found = bench.companion(bench.read(), "before")(x)
+        np.testing.assert_allclose(found.numpy(), bench.module.eval()(x).numpy(), rtol=1e-6)
+
+
 class Hanging(nn.Module):
     """A running mean that is not detached."""
 
@@ -240,6 +249,15 @@ def test_a_buffer_that_hangs_on_the_batch_before_is_no_other_than_in_a_plain_loo
         local_sgd(on(small, Hanging(used=True)), SGD(batch=4))
     update = local_sgd(on(small, Hanging(used=False)), SGD(batch=4))
     assert np.abs(update.weights.buffers["mean"]).min() > 0
+
+
+def test_a_gradient_elsewhere_leaves_such_a_buffer_as_it_was(small: Any) -> None:
+    task = on(small, Hanging(used=False))
+    bench, (x, y) = task.place, next(batches(task, SGD(batch=4)))
+    bench.loss(task.objective, x, y)
+    before = bench.read().buffers["mean"]
+    bench.gradient_at(task.objective, 2 * bench.w, 3 * x, y, 0.0)
+    np.testing.assert_array_equal(bench.read().buffers["mean"], before)
 
 
 def test_a_companion_is_the_model_that_it_was_given(small: Any) -> None:

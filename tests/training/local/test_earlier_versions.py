@@ -49,6 +49,27 @@ def plain() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5, inplace=True), nn.Linear(8, 3))
 
 
+class Kept(nn.Sequential):
+    """Keeps its dropout in evaluation mode."""
+
+    def train(self, mode: bool = True) -> Kept:
+        super().train(mode)
+        self[1].eval()
+        return self
+
+
+def kept() -> nn.Module:
+    return Kept(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+class Named(nn.Dropout):
+    """Overrides nothing."""
+
+
+def named() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), Named(0.5), nn.Linear(8, 3))
+
+
 X, Y = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), np.arange(40) % 3
 
 
@@ -70,18 +91,19 @@ def resumed(out: Path, model: Any, *, earlier: bool) -> list[str]:
     return [str(one.message) for one in told if "an earlier version" in str(one.message)]
 
 
-@pytest.mark.parametrize("model", [own_dropout, hooked, bound])
+@pytest.mark.parametrize("model", [own_dropout, hooked, bound, kept])
 def test_who_goes_on_with_such_a_run_is_told(model: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
     assert resumed(out, model, earlier=True) == [
-        f"{out} was begun by an earlier version of fedscope, whose clients left out a part of this network (the "
-        "forward or hooks of its dropout layers, or what its forward puts in the place of its tensors): clients that "
-        "are trained now have it, and differ from those of the run; train it anew in another folder"
+        f"{out} was begun by an earlier version of fedscope, whose clients trained this network otherwise (the "
+        "forward, hooks or mode of its dropout layers, or what its forward puts in the place of its tensors): clients "
+        "that are trained now differ from those of the run; train it anew in another folder"
     ]
     assert resumed(tmp_path / "new", model, earlier=False) == []
 
 
-def test_nothing_is_told_of_networks_that_were_trained_alike(tmp_path: Path) -> None:
-    assert resumed(tmp_path / "run", plain, earlier=True) == []
+@pytest.mark.parametrize("model", [plain, named])
+def test_nothing_is_told_of_networks_that_were_trained_alike(model: Any, tmp_path: Path) -> None:
+    assert resumed(tmp_path / "run", model, earlier=True) == []
     info = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert "as_written" not in info
