@@ -14,6 +14,7 @@ from ...evaluation.module_copy import copy_module
 from ...evaluation.standard_tasks import CLASSIFICATION
 from ...training.build import config_of, data_of, learnt_by, model_info, module_of, partition_of
 from ...training.data.dataset import Dataset
+from ...training.guards.own_calls import ask
 from ...training.local.earlier_versions import tell_of_earlier_version
 from ...training.local.engine import Engine
 from ...training.local.local_training import LocalTask
@@ -21,7 +22,6 @@ from ...training.loop.federation import Federation
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory, going_on, last_participations, sends_unsaid
 from ...training.models.custom import Factory, OwnModel
-from ...training.own_calls import ask
 from ...training.settings.missing_code import is_given
 from ...training.user_code.kept_source import refuse_other_source
 from .. import CohortDraws

@@ -18,12 +18,12 @@ from ...training.build import config_of, data_of, module_of
 from ...training.config.config import Config
 from ...training.data.dataset import Dataset
 from ...training.data.membership import refuse_outside
+from ...training.guards.returned_arrays import is_own_method
 from ...training.local.cohort_storage import put_aside
 from ...training.local.resources import say_memory
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server, validator_of
 from ...training.methods.base import Cohort, ServerMethod, State
-from ...training.returned_arrays import is_own_method
 from ...training.settings.registry import find, method_name, names
 from ..draws.divergence import diverged_rows
 from .layers import own_versions, step_parts

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import Layout, TensorEntry, Weights, as_disk_matrix
+from ...training.guards.returned_arrays import is_own_method
 from ...training.loop.federation import mean_buffers
 from ...training.loop.server import step_server
 from ...training.methods.base import Served
-from ...training.returned_arrays import is_own_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ from ...checkpoints.models.adapters import settings_of_run
 from ...checkpoints.runs.run import lacking_words
 from ...training.build import partition_of
 from ...training.config.config import Config
+from ...training.guards.own_calls import ask
+from ...training.guards.returned_arrays import is_own_method
 from ...training.loop.run_history import config_at, method_start
 from ...training.loop.state import RunMemory
 from ...training.methods.base import Cohort, State
-from ...training.own_calls import ask
-from ...training.returned_arrays import is_own_method
 from ...training.settings.registry import method_name
 
 #: whose state a server begins with: it keeps none, as in its first round, or as the run's own had it

@@ -13,6 +13,7 @@ from ...checkpoints.models.expected import ExpectedModel, tied_names
 from ...checkpoints.recorder.coerce_models import ModelTensors
 from ...evaluation.tied_parameters import tie_again
 from ...training.config.config import Config
+from ...training.guards.own_calls import ask
 from ...training.inputs.given_servers import refuse_no_server, servers_of, settings_of
 from ...training.local.cohort_storage import CohortStorage
 from ...training.local.resources import say_memory
@@ -21,7 +22,6 @@ from ...training.loop.server import look_ahead, step_server, validator_of, warn_
 from ...training.methods.base import Cohort, ServerMethod, State
 from ...training.methods.servers.checkpoints import is_in_time
 from ...training.methods.servers.fma import FMA
-from ...training.own_calls import ask
 from ...training.settings.own_code import OwnCode
 from ...training.settings.registry import find, method_name, names
 from .network_of_files import NetworkFor, NetworkOfFiles

@@ -20,8 +20,8 @@ from ...distributed.worker import MapJob
 from ...evaluation.accelerators import empty_cache, is_out_of_memory, refuse_without_memory
 from ...evaluation.device import AHEAD, CPU, Compute, run_in_workers
 from ...evaluation.uint8_images import Inputs
-from ..own_calls import ask, work_of
-from ..returned_arrays import is_own_method
+from ..guards.own_calls import ask, work_of
+from ..guards.returned_arrays import is_own_method
 from .cohort_storage import MEMORY, CohortStorage
 from .local_training import LocalTask, LocalUpdate
 from .own_samples import on_device

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.warn_user import warn_user
-from ..returned_arrays import is_own_method
+from ..guards.returned_arrays import is_own_method
 from ..rng import cohort_size
 from ..settings.registry import method_name
 from .engine import EngineName

@@ -20,8 +20,8 @@ from ...checkpoints import FedscopeError, Weights
 from ...evaluation.criteria import LabelCriterion
 from ...evaluation.standard_tasks import PADDED
 from ...evaluation.uint8_images import Inputs
-from ..opened import holds_arrays
-from ..returned_arrays import ReturnedError
+from ..guards.protected_classes import holds_arrays
+from ..guards.returned_arrays import ReturnedError
 from ..rng import BESIDE, generator, torch_generator
 from ..settings.registry import method_name
 from .augmentation import crop_and_flip

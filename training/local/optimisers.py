@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ...checkpoints import FedscopeError
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.trainable_parameters import trains_nothing
-from ..returned_arrays import is_own_method
+from ..guards.returned_arrays import is_own_method
 from ..rng import BESIDE
 from ..settings.own_code import OwnCode, short_name
 from .to_device import send

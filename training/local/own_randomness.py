@@ -16,7 +16,7 @@ import torch
 
 from ...checkpoints.io.warn_user import warn_user
 from ...evaluation.seeded import forked
-from ..returned_arrays import is_own_method
+from ..guards.returned_arrays import is_own_method
 from ..settings.code_source import source_of
 from ..settings.registry import method_name
 from .dropout_masks import MaskStream, address_dropout

@@ -9,8 +9,7 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Layout, Weights
 from ...checkpoints.io.errors import list_few
-from ..import_string import describe_type
-from ..returned_arrays import (
+from ..guards.returned_arrays import (
     ReturnedError,
     difference,
     forms,
@@ -20,6 +19,7 @@ from ..returned_arrays import (
     refuse_unwritable,
     refuse_vector,
 )
+from ..import_string import describe_type
 from ..settings.registry import method_name
 from .local_training import LocalTask, LocalUpdate
 from .optimisers import PREFIX

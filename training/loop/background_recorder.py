@@ -9,8 +9,8 @@ from typing import Self
 
 from ...checkpoints import Background, RoundRecord, RunWriter, Weights
 from ..config.config import Config
+from ..guards.own_calls import ask
 from ..methods.base import ClientState
-from ..own_calls import ask
 from .federation import Watcher
 from .record_policy import record_round
 from .state import Memory, Position

@@ -15,6 +15,8 @@ from ...checkpoints.io.torch_state import own_torch_state
 from ...checkpoints.rounds.run_identity import identities_upto
 from ..build import config_of, data_of, module_of, partition_of
 from ..config.config import Config, merge
+from ..guards.own_calls import work_of
+from ..guards.returned_arrays import is_own_method
 from ..local.earlier_versions import tell_of_earlier_version
 from ..local.engine import Engine
 from ..local.engine_choice import with_engine
@@ -24,8 +26,6 @@ from ..local.profile import Profile
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
 from ..models.custom import Factory, OwnModel
-from ..own_calls import work_of
-from ..returned_arrays import is_own_method
 from ..settings.missing_code import is_given, needs_code
 from ..settings.registry import method_name
 from ..tasks import refuse_without_classes, trained_task

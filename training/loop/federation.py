@@ -21,6 +21,8 @@ from ...evaluation.unlike_buffers import warn_of_averaged
 from ..build import model_info
 from ..config.config import Config
 from ..data.dataset import Dataset
+from ..guards.own_calls import ask
+from ..guards.returned_arrays import is_own_method
 from ..local.cohort_storage import MEMORY, CohortStorage
 from ..local.engine import Engine, Trained
 from ..local.local_training import LocalTask
@@ -32,8 +34,6 @@ from ..local.worker_model import head_layer
 from ..methods.base import Averaged, Cohort, Exchange, History, LocalSchedule, Served, State, Validator
 from ..methods.refused_returns import refuse_averaged, refuse_begun, refuse_shared, refuse_weights
 from ..models.model_info import ModelInfo
-from ..own_calls import ask
-from ..returned_arrays import is_own_method
 from ..rng import draw_cohort
 from ..settings.registry import method_name
 from ..settings.settings import without_effect

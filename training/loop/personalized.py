@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...checkpoints import Weights
+from ..guards.own_calls import ask
+from ..guards.returned_arrays import is_own_method
 from ..local.local_training import LocalTask
 from ..local.own_updates import refuse_personal
 from ..methods.base import State
-from ..own_calls import ask
-from ..returned_arrays import is_own_method
 from .metrics import Parts
 from .state import Memory, state_of
 

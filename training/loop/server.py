@@ -15,10 +15,10 @@ from ...evaluation.device import Compute
 from ...old_paths import names_of
 from ..data.dataset import Dataset
 from ..data.membership import indices_held
+from ..guards.own_calls import ask
+from ..guards.returned_arrays import is_own_method
 from ..methods.base import Cohort, Served, ServerMethod, State, Validator
 from ..methods.refused_returns import refuse_served, rounded_ahead
-from ..own_calls import ask
-from ..returned_arrays import is_own_method
 from ..settings.registry import method_name
 from .model_probe import ModelProbe
 

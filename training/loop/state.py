@@ -11,14 +11,14 @@ import numpy as np
 from ...checkpoints import FedscopeError, Round, Run, Weights, weighted_mean
 from ...checkpoints.io.errors import list_few
 from ..config.config import Config
+from ..guards.own_calls import ask
+from ..guards.returned_arrays import is_own_method, is_somebodys
 from ..local.cohort_storage import put_aside
 from ..local.optimiser_choice import vectors_kept
 from ..local.optimisers import PREFIX
 from ..methods.base import Averaged, ClientMethod, ClientState, History, State
 from ..methods.refused_returns import refuse_recovered
 from ..models.model_info import ModelInfo
-from ..own_calls import ask
-from ..returned_arrays import is_own_method, is_somebodys
 from ..settings.missing_code import is_given
 from ..settings.registry import method_name
 from .run_history import SECTIONS, config_at, fresh_sections, goes_on, method_start, segments

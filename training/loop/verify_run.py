@@ -23,10 +23,10 @@ from ...checkpoints.runs.folders import LOST
 from ...checkpoints.runs.measured_numbers import REMEDY, MeasuredNumbers, is_number
 from ...checkpoints.runs.run import KEPT_PARTS, kept_rounds, visible_rounds
 from ..config.config import Config
+from ..guards.own_calls import ask
+from ..guards.returned_arrays import is_own_method
 from ..methods.average_formula import members_of
 from ..methods.base import AverageMethod, ClientMethod, ServerMethod
-from ..own_calls import ask
-from ..returned_arrays import is_own_method
 from ..settings.missing_code import is_given
 from ..settings.registry import method_name
 from .run_history import segments

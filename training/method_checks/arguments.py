@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..guards.own_calls import watched, watching_everyone
 from ..local.local_training import LocalTask
 from ..methods.base import AverageMethod, ClientMethod
-from ..own_calls import watched, watching_everyone
 from .averages import played
 from .clients import tasks_after
 from .in_memory import RoundsInMemory

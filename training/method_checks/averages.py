@@ -11,11 +11,11 @@ import numpy as np
 
 from ...checkpoints import FedscopeError, Weights
 from ..build import initial_model
+from ..guards.own_calls import ask
+from ..guards.returned_arrays import is_own_method
 from ..methods.average_formula import is_said
 from ..methods.base import AverageMethod, History
 from ..methods.refused_returns import refuse_averaged
-from ..own_calls import ask
-from ..returned_arrays import is_own_method
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
 from .same_bits import arrays_of
 from .subject import Subject

@@ -12,8 +12,8 @@ from time import perf_counter
 
 from ...checkpoints import FedscopeError, FedscopeWarning, nearest
 from ...checkpoints.io.quiet import without_warnings
+from ..guards.returned_arrays import ReturnedError
 from ..import_string import describe_error
-from ..returned_arrays import ReturnedError
 from .every import CHECKS
 from .outcome import Check, CheckFailed, Line, NotAsked
 from .subject import Subject

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...checkpoints import Layout, Weights
+from ..guards.own_calls import ask
 from ..loop.server import look_ahead
 from ..methods.base import Cohort, Served, ServerMethod, State
 from ..methods.shared.probes import Linear
-from ..own_calls import ask
 
 #: clients of a cohort: no number of tensors of the model, so that an axis of clients is told from others
 CLIENTS = 6

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from ...checkpoints import Layout, Weights
-from ..opened import holds_arrays
-from ..returned_arrays import is_somebodys
+from ..guards.protected_classes import holds_arrays
+from ..guards.returned_arrays import is_somebodys
 from ..settings.settings import Settings, setting
 from .replayed_average import replay_average
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...checkpoints import Layout, Weights
-from ..import_string import describe_type
-from ..returned_arrays import (
+from ..guards.returned_arrays import (
     ReturnedError,
     changed,
     difference,
@@ -20,6 +19,7 @@ from ..returned_arrays import (
     refuse_unwritable,
     refuse_vector,
 )
+from ..import_string import describe_type
 from ..settings.registry import method_name
 from .base import Averaged, AverageMethod, ClientMethod, Served, ServerMethod, State
 

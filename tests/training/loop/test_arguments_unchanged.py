@@ -44,11 +44,11 @@ from fedscope.methods import (
 )
 from fedscope.testing import check_method
 from fedscope.training import branch, train
-from fedscope.training.handed import ChangedError, Handed
+from fedscope.training.guards.handed import ChangedError, Handed
+from fedscope.training.guards.protected_classes import PROTECTED
+from fedscope.training.guards.returned_arrays import ReturnedError
 from fedscope.training.loop.server import step_server
 from fedscope.training.methods.servers.fedavgm import FedAvgM
-from fedscope.training.opened import OPENED
-from fedscope.training.returned_arrays import ReturnedError
 from fedscope.training.settings.registry import names
 
 SMALL: dict[str, Any] = {
@@ -626,7 +626,7 @@ class _Rows:
 
 def test_rows_of_the_history_are_looked_at_and_not_all_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """An average over many rounds may read them one by one: their models would fill the memory."""
-    monkeypatch.setitem(OPENED, _Rows, ("row",))
+    monkeypatch.setitem(PROTECTED, _Rows, ("row",))
     made: list[weakref.ref[np.ndarray]] = []
 
     def row(number: int) -> np.ndarray:

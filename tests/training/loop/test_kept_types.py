@@ -26,9 +26,9 @@ from fedscope.methods import (
     local_sgd,
 )
 from fedscope.training import resume, train
+from fedscope.training.guards.returned_arrays import layout_difference
 from fedscope.training.loop.state import RunMemory
 from fedscope.training.loop.verify_run import check_run
-from fedscope.training.returned_arrays import layout_difference
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 

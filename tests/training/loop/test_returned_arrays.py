@@ -29,8 +29,8 @@ from fedscope.methods import (
     mean_update,
 )
 from fedscope.training import branch, merge, resume, train
+from fedscope.training.guards.returned_arrays import ReturnedError, is_own_method
 from fedscope.training.loop.server import step_server
-from fedscope.training.returned_arrays import ReturnedError, is_own_method
 from fedscope.training.settings.registry import find, names
 
 SMALL: dict[str, Any] = {

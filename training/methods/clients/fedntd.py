@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ....evaluation.taken_logits import logits_of
+from ...guards.returned_arrays import is_own_method
 from ...local.local_training import LocalTask, LocalUpdate, local_sgd
-from ...returned_arrays import is_own_method
 from ...settings.settings import setting
 from ..base import ClientMethod, MethodInfo
 

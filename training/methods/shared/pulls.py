@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...returned_arrays import is_own_method
+from ...guards.returned_arrays import is_own_method
 from ...settings.registry import method_name
 
 if TYPE_CHECKING:

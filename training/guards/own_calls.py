@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from ..checkpoints import DiskMatrix, Weights
-from .handed import ChangedError, Handed, is_opened
-from .import_string import is_elsewhere
+from ...checkpoints import DiskMatrix, Weights
+from ..import_string import is_elsewhere
+from ..settings.registry import method_name
+from .handed import ChangedError, Handed, is_protected
 from .returned_arrays import ReturnedError, is_own_method
-from .settings.registry import method_name
 
 if TYPE_CHECKING:
-    from .local.local_training import LocalTask
-    from .methods.base import ClientMethod
+    from ..local.local_training import LocalTask
+    from ..methods.base import ClientMethod
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -201,7 +201,7 @@ def _looked_up(node: ast.AST, frame: FrameType) -> Any:
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
         owner = _looked_up(node.value, frame)
-        return vars(owner).get(node.attr) if isinstance(owner, Weights) or is_opened(owner) else None
+        return vars(owner).get(node.attr) if isinstance(owner, Weights) or is_protected(owner) else None
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         owner = _looked_up(node.value, frame)
         return owner.get(node.slice.value) if type(owner) is dict else None

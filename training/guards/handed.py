@@ -17,11 +17,11 @@ import torch
 import xxhash
 from torch import Tensor
 
-from ..checkpoints import DiskMatrix, RoundRecord, Weights
-from ..checkpoints.io.quiet import without_warnings
-from ..checkpoints.rounds.disk_matrix import ReadOnlyMatrix
-from ..evaluation.uint8_images import Uint8Images
-from .opened import OPENED
+from ...checkpoints import DiskMatrix, RoundRecord, Weights
+from ...checkpoints.io.quiet import without_warnings
+from ...checkpoints.rounds.disk_matrix import ReadOnlyMatrix
+from ...evaluation.uint8_images import Uint8Images
+from .protected_classes import PROTECTED
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Handed:
             return {name: self.view(one, f"{path}[{name!r}]") for name, one in value.items()}
         if type(value) is tuple:
             return tuple(self.view(one, f"{path}[{k}]") for k, one in enumerate(value))
-        if is_opened(value):
+        if is_protected(value):
             own = {name: self.view(one, f"{path}.{name}") for name, one in _fields(value).items()}
             own |= {name: self._function(own[name], f"{path}.{name}") for name in _functions(value)}
             return replace(value, **own)
@@ -126,7 +126,7 @@ class Handed:
             # of a function's arrays, which are not held, none is known
             known = self.path_of(value) is not None or bool(self._streams)
             return value.copy() if known and not value.flags.writeable else value
-        if isinstance(value, Weights) or is_opened(value):
+        if isinstance(value, Weights) or is_protected(value):
             own = {name: self.back(one) for name, one in _fields(value).items()}
             same = (one for one in (value, original) if _alike(own, _fields(one)))
             found = next(same, None)
@@ -153,9 +153,9 @@ class Handed:
         return None
 
 
-def is_opened(value: object) -> bool:
+def is_protected(value: object) -> bool:
     """Check whether an object holds arrays in its fields."""
-    return isinstance(value, (RoundRecord, *OPENED))
+    return isinstance(value, (RoundRecord, *PROTECTED))
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _functions(value: object) -> tuple[str, ...]:
-    return next((names for kind, names in OPENED.items() if isinstance(value, kind)), ())
+    return next((names for kind, names in PROTECTED.items() if isinstance(value, kind)), ())
 
 
 def _sum(value: Any) -> int:

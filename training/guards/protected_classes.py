@@ -8,18 +8,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: by class the fields that are functions which give such arrays
-OPENED: dict[type, tuple[str, ...]] = {}
+PROTECTED: dict[type, tuple[str, ...]] = {}
 
 
 def holds_arrays(*functions: str) -> Callable[[type[T]], type[T]]:
-    """Have the arrays in a dataclass's fields protected where it is handed over, see :mod:`fedscope.training.handed`.
+    """Have the arrays in a dataclass's fields protected where it is handed over.
+
+    See :mod:`fedscope.training.guards.handed`.
 
     Args:
         functions: fields that give models or arrays when they are called with a number.
     """
 
     def mark(kind: type[T]) -> type[T]:
-        OPENED[kind] = functions
+        PROTECTED[kind] = functions
         return kind
 
     return mark

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..checkpoints import FedscopeError, Layout, Weights
-from ..checkpoints.io.errors import list_few
-from ..checkpoints.io.hdf5 import is_storable
-from .import_string import describe_type
+from ...checkpoints import FedscopeError, Layout, Weights
+from ...checkpoints.io.errors import list_few
+from ...checkpoints.io.hdf5 import is_storable
+from ..import_string import describe_type
 
 #: fedscope itself
 _ROOT = __name__.partition(".")[0]
