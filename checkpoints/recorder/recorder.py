@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Self
+from threading import RLock
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from ..io.atomic import WriterLock
 from ..io.background import Background
@@ -54,6 +56,24 @@ from .stored_data import coerce_data, is_own_code
 
 #: rounds in a row that begin as the one before did, until a loop is told; a round may be played again on purpose
 _AGAIN = 2
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_turn(
+    method: Callable[Concatenate[Recorder, P], R],
+) -> Callable[Concatenate[Recorder, P], R]:
+    """Have one thread after the other call a method: two rounds at once would be given one number."""
+
+    @wraps(method)
+    def call(self: Recorder, /, *args: P.args, **options: P.kwargs) -> R:
+        if os.getpid() != self._process:  # another thread may have held the lock as the process was forked
+            return method(self, *args, **options)
+        with self._turn:
+            return method(self, *args, **options)
+
+    return call
 
 
 class Recorder:
@@ -167,6 +187,7 @@ class Recorder:
         self._known = AcceptedRounds(scale=("model=", told) if told else None)
         self._lost, self._told_lost, self._closed = "", False, False
         self._background = Background()
+        self._turn, self._process = RLock(), os.getpid()
         #: whether models are given as tensors that nobody else needs, which are dropped as they are written
         self.owns_models = False
         #: gives a round that is held back until its evaluation is there, before all is written
@@ -213,6 +234,7 @@ class Recorder:
         """What ``run.json`` says of the run; nothing before its first round."""
         return {} if self._writer is None else self._writer.run.info
 
+    @_in_turn
     def round(
         self,
         *,
@@ -258,8 +280,13 @@ class Recorder:
                 clients than have rows there, which does not say who took part; one of them as a list, where clients
                 came as others than 0, 1, 2, ..., or as a set, which has no order; rows of ``mixing`` that do not sum
                 to 1; in the first round no ``start``, of whose updates sketches are asked for (later that is a
-                warning); the recorder is closed.
+                warning); the recorder is closed, or was made in another process, of which this one is a fork.
         """
+        if os.getpid() != self._process:
+            raise FedscopeError(
+                f"{self.path}: the recorder belongs to process {self._process}, of which this one is a fork, and what "
+                "is written here would be lost; record in that process, or make a Recorder with another path here"
+            )
         if self._closed:
             raise FedscopeError(f"{self.path}: the recorder is closed; make it again with resume=True")
         if self._ended():
@@ -321,8 +348,14 @@ class Recorder:
         self._accept(known, info, image, numbers)
         return step
 
+    @_in_turn
     def flush(self) -> int:
-        """Wait until all rounds are durable, and say how many are; warns where some could not be written."""
+        """Wait until all rounds are durable, and say how many are; warns where some could not be written.
+
+        In a fork of the process, which has no part in the writing, it waits for nothing.
+        """
+        if os.getpid() != self._process:
+            return self.rounds
         if self.waiting is not None:
             self.waiting()
         self._guard(self._background.wait)
@@ -341,9 +374,10 @@ class Recorder:
         with (self._writer or holder).lent():
             yield
 
+    @_in_turn
     def close(self) -> None:
-        """Write what is waiting and give the folder back; a second time does nothing."""
-        if self._closed:
+        """Write what is waiting and give the folder back; a second time, or in a fork of the process, does nothing."""
+        if self._closed or os.getpid() != self._process:
             return
         try:
             self.flush()
@@ -441,6 +475,13 @@ class Recorder:
             known.tell("updates", f"{place}: {step}; give each client's model, start and its update together")
         if step.rule is Rule.LATE_START:
             known.tell("start", f"{place}: {step}; give as start a copy of the model that the clients were sent")
+        if step.rule is Rule.UNCHANGED and "memory" not in known.said:
+            known.tell(
+                "unchanged",
+                f"{place}: {step}, though the clients have moved; unless the server has left this round out, start or "
+                "global_ was taken at the wrong time: give as start a copy of the model that the clients were sent, "
+                "and as global_ the server's model after the round",
+            )
         if self.waiting is None and known.server.again == _AGAIN:
             known.tell(
                 "again",

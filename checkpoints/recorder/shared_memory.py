@@ -41,6 +41,12 @@ def one_memory(
         return f"starts= and clients= are the same tensors, so that all updates are 0; {COPY}"
     if sent is not None and sent in places.values() and len(places) == 1:
         return f"start= and the only client are the same tensors, so that its update is 0; {COPY}"
+    over = next((k for k, place in places.items() if place is not None and place == made), None)
+    if over is not None and len(places) > 1:
+        return (
+            f"global_= and the model of client {over} are the same tensors: where the server has averaged into them, "
+            "the client's own model is gone; average into a copy: copy.deepcopy(models[0])"
+        )
     if sent is not None and sent == made:
         return f"start= and global_= are the same tensors, so that updates begin where the round has ended; {COPY}"
     return ""

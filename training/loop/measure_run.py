@@ -244,7 +244,9 @@ class _Plan:
         over = {t: [name for name in names if name in self.recorded.get(t, ())] for t, names in done.items()}
         old = {t: [name for name in names if name in self.earlier.get(t, ())] for t, names in done.items()}
         old = {t: [name for name in names if name not in over[t]] for t, names in old.items()}
-        last = {name: float(value) for name, value in now.items() if value is not None and is_number(value)}
+        # a loop may have given numbers of its own of models that it has not recorded
+        ours = {name for own in (done, self.there, self.earlier) for name in own.get(self.rounds[-1], ())}
+        last = {name: float(now[name]) for name in sorted(ours & now.keys()) if is_number(now[name])}
         return MeasuredRun(
             run.path,
             new=group_by_column(fresh),

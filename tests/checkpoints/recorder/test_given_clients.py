@@ -142,6 +142,36 @@ def test_models_that_were_not_copied_are_told(tmp_path: Path) -> None:
         assert one.endswith("copy each before it is changed: copy.deepcopy(net), copy.deepcopy(net.state_dict())")
 
 
+def test_a_server_that_averages_into_a_clients_model_is_told(tmp_path: Path) -> None:
+    """As ``averaged = models[0]`` does, which is not copied before it is filled."""
+    start = nn.Linear(4, 4).state_dict()
+    for over in (0, 2):
+        models = [{name: values + torch.randn_like(values) for name, values in start.items()} for _ in range(3)]
+        averaged = models[over]
+        for name in averaged:
+            averaged[name] = sum(model[name] for model in models) / 3
+        assert told(tmp_path, start=start, clients=models, global_=averaged) == [
+            f"global_= and the model of client {over} are the same tensors: where the server has averaged into them, "
+            "the client's own model is gone; average into a copy: copy.deepcopy(models[0])"
+        ]
+    models = [{name: values + torch.randn_like(values) for name, values in start.items()} for _ in range(3)]
+    assert told(tmp_path, start=start, clients=models, global_=copy.deepcopy(models[1])) == [], "a robust server"
+    assert told(tmp_path, start=start, clients=models[:1], global_=models[0]) == [], "of one client it is the mean"
+
+
+def test_a_start_or_global_of_another_round_is_told_where_the_server_has_momentum(tmp_path: Path) -> None:
+    """A mean of such a start would be told by the clients' moves; of another server start and global are one model."""
+    start = {"w": np.arange(16, dtype=np.float32)}
+    clients = [{"w": start["w"] + np.random.default_rng(k).normal(1, 1, 16).astype(np.float32)} for k in range(3)]
+    assert told(tmp_path, start=start, clients=clients, global_=copy.deepcopy(start)) == [
+        "global is start: nothing was aggregated, though the clients have moved; unless the server has left this round "
+        "out, start or global_ was taken at the wrong time: give as start a copy of the model that the clients were "
+        "sent, and as global_ the server's model after the round"
+    ]
+    still = [copy.deepcopy(start) for _ in range(2)]
+    assert told(tmp_path, start=start, clients=still, global_=copy.deepcopy(start)) == []
+
+
 def test_models_that_share_frozen_tensors_alone_and_rounds_that_do_nothing_are_not_told(tmp_path: Path) -> None:
     trunk = nn.Linear(2, 2)
     heads = [nn.Sequential(trunk, nn.Linear(2, 2)) for _ in range(4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import subprocess
@@ -898,7 +899,7 @@ def test_one_client_is_told_beside_a_diverged_one_without_weight(tmp_path: Path,
     weights = {k: float(k != broken) for k in clients}
     start = {"w": np.zeros(600, np.float32)}
     with Recorder(tmp_path / "run") as recorder, pytest.warns(FedscopeWarning, match=f"client {broken} has diverged"):
-        step = recorder.round(start=start, clients=clients, weights=weights, global_=clients[2])
+        step = recorder.round(start=start, clients=clients, weights=weights, global_=copy.deepcopy(clients[2]))
     assert step is not None
     assert step.rule is Rule.ONE_CLIENT
 

@@ -167,6 +167,15 @@ def test_a_recorded_loop_gets_a_curve_and_says_on_what(
     assert max(map(len, repr(done).splitlines())) <= 100
 
 
+def test_a_loops_own_number_is_not_said_of_a_model_that_it_has_not_recorded(tmp_path: Path) -> None:
+    with fedscope.Recorder(tmp_path / "run", data=(X, Y)) as recorder:
+        recorder.round(start=net(1), clients={k: net(1, k) for k in (1, 2)}, metrics={"test_error": 0.05})
+    said = fedscope.measure(tmp_path / "run", model=net(0), clients=True).summary()
+    assert "client_error_mean and client_error_std of round 1 are new" in said
+    assert "global in round 1" not in said
+    assert "5.0 %" not in said
+
+
 def test_a_second_time_nothing_is_measured(tmp_path: Path) -> None:
     record(tmp_path / "run", range(1, 4))
     fedscope.measure(tmp_path / "run", model=net(0))
