@@ -31,6 +31,10 @@ class Group:
     outcomes: Mapping[str, Sequence[Outcome]]
     untested: Mapping[str, Sequence[Outcome]]
 
+    def shown(self, figure: str) -> list[Outcome]:
+        """What stands under a figure: what is tested, and what is not although runs for it are finished."""
+        return [*self.outcomes.get(figure, ()), *(one for one in self.untested.get(figure, ()) if one.ran)]
+
 
 @dataclass(frozen=True)
 class Settled:
@@ -56,7 +60,7 @@ def groups(kept: Path, paper: str) -> list[Group]:
         outcomes = judged(folders, plan()).get(paper, {})
         tested = {name: [one for one in own if one.kind != UNTESTED] for name, own in outcomes.items()}
         rest = {name: [one for one in own if one.kind == UNTESTED] for name, own in outcomes.items()}
-        if any(tested.values()):
+        if any(tested.values()) or any(one.ran for own in rest.values() for one in own):
             about = [json.loads((folder / "unit.json").read_text(encoding="utf-8")) for folder in folders.values()]
             processors = ", ".join(sorted({str(one.get("processor", "")) for one in about} - {""}))
             said = (
@@ -108,11 +112,12 @@ def planned(paper: str) -> Mapping[str, Sequence[Outcome]]:
 
 
 def settled(short: Sequence[Outcome], figure: str, paper: str, found: Sequence[Group]) -> list[Settled]:
-    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, or where
-    no short run is about it; else the short ones'."""
+    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, where
+    short runs could not test it, or where none is about it; else the short ones'."""
     own = found[0].outcomes.get(figure, ()) if found else ()
-    first = {one.key: one for one in own if any(len(number.seeds) > 1 for number in one.numbers)}
+    open_ = {one.key for one in short if one.kind == UNTESTED}
     alone = {one.key: one for one in own}
+    first = {one.key: one for one in own if one.key in open_ or any(len(number.seeds) > 1 for number in one.numbers)}
     rest = {one.key: one for one in (found[0].untested.get(figure, ()) if found else ())}
     known = {one.key for one in short if one.key}
     made = [
