@@ -55,8 +55,8 @@ FINDINGS = (
         findings_ima.locality,
     ),
     Finding(
-        "Heterogeneous bias is nearly all of the ensemble's loss; only long runs bring it below that of clients that "
-        "know nothing",
+        "Heterogeneous bias is nearly all of the ensemble's loss, and falls below that of clients that know nothing in "
+        "long runs",
         "ima",
         ("fig2",),
         findings_ima.bias,

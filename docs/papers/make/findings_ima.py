@@ -123,7 +123,8 @@ def bias(results: Path) -> tuple[str, str, str]:
         f"these runs it is none. In round {last} of the long runs, each seed by itself, it is {plain} without decay "
         f"and {decayed} with it. That is below {nothing:.3f}, and still over {math.floor(100 * least)} % of the "
         "ensemble's loss.",
-        f"In round {part.round} each client fits its own samples ({spell(own)}) and fails on the others' ({spell(others)}).",
+        f"In round {part.round} each client fits its own samples ({spell(own)}) and fails on the others' "
+        f"({spell(others)}).",
     )
 
 

@@ -55,8 +55,11 @@ def groups(kept: Path, paper: str) -> list[Group]:
     Args:
         kept: ``results/long``; paper: as ``ima``.
     """
-    found = []
-    for identity, folders in _groups(kept):
+    found: list[Group] = []
+    parts: dict[Any, list[Mapping[str, Path]]] = {}
+    for identity, folders in (every := _groups(kept)):
+        parts.setdefault(identity, []).append(folders)
+    for identity, folders in every:
         outcomes = judged(folders, plan()).get(paper, {})
         tested = {name: [one for one in own if one.kind != UNTESTED] for name, own in outcomes.items()}
         rest = {name: [one for one in own if one.kind == UNTESTED] for name, own in outcomes.items()}
@@ -68,9 +71,28 @@ def groups(kept: Path, paper: str) -> list[Group]:
                 + (f" ({processors})" if processors else "")
                 + f"; finished: {', '.join(sorted(folders))}; {_hours(about)} in all. The rules were committed before "
                 "these runs, except where a rule says that it was changed after the first seed."
+                + _plans(folders, parts[identity])
             )
             found.append(Group(said, folders, _commands(about, paper), tested, rest))
     return found
+
+
+def _plans(folders: Mapping[str, Path], parts: Sequence[Mapping[str, Path]]) -> str:
+    """Of units of one identity whose commands differ in more than the seed, which stand apart, and a command.
+
+    Args:
+        folders: those that are shown; parts: all of the identity, by their plans.
+    """
+    from units import planned as plan_of
+
+    first, *others = parts
+    if folders is not first:
+        theirs = {command for folder in first.values() for command in plan_of(folder)}
+        own = (command for folder in folders.values() for command in plan_of(folder))
+        new = next((f", as in `{command}`" for command in own if command not in theirs), "")
+        return f" Their commands differ from those of the other units in more than the seed{new}."
+    names = ", ".join(sorted(name for own in others for name in own))
+    return f" Apart from them, because their commands differ in more than the seed: {names}." if names else ""
 
 
 def _commands(about: Sequence[Mapping[str, Any]], paper: str) -> list[str]:
