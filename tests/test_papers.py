@@ -93,6 +93,41 @@ def test_a_run_that_another_command_made_is_not_taken_for_this_one(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.parametrize("ending", [".json", ".csv", ".nc"])
+def test_half_written_numbers_are_said_with_their_file(made: SimpleNamespace, tmp_path: Path, ending: str) -> None:
+    kept = made.script.PAGES / "results" / "fedsa"
+    results = shutil.copytree(kept, tmp_path / "results" / "fedsa")
+    assert made.kept.damaged(results) == ""
+    half = next(path for path in sorted(results.glob(f"*{ending}")) if path.name != "commands.json")
+    half.write_bytes(half.read_bytes()[: half.stat().st_size // 2 - 1])
+    with pytest.raises(SystemExit) as stopped, made.script.told_of_damage(results):
+        raise ValueError("what cannot be read")
+    answer = half.name.partition(".")[0]
+    assert str(stopped.value) == (
+        f"make papers: {half} is damaged or half-written; `git checkout -- {half}` brings back what is committed, or "
+        f"delete {results / answer}.* and run `make papers` again"
+    )
+    with pytest.raises(ValueError, match="of another cause"), made.script.told_of_damage(kept):
+        raise ValueError("of another cause")
+
+
+def test_a_file_for_the_runs_and_half_written_commands_are_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = [sys.executable, str(MAKE), "ima", "--quick", "--pages", "--runs"]
+    done = subprocess.run([*words, str(tmp_path / "file")], check=False, capture_output=True, text=True)
+    said = f"make papers: {tmp_path / 'file'} is a file; name a folder for the runs with --runs\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    commands = tmp_path / "runs" / "pages" / "results" / "ima" / "commands.json"
+    commands.parent.mkdir(parents=True)
+    commands.write_text('{"fig1": "fedsc')
+    done = subprocess.run([*words, str(tmp_path / "runs")], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"make papers: {commands} is damaged or half-written; `git checkout -- {commands}` brings back what is "
+        f"committed, or delete {commands.with_suffix('')}.* and run `make papers` again\n",
+    )
+
+
 @pytest.mark.slow
 def test_pages_are_made_once_and_again_from_their_numbers_alone(tmp_path: Path) -> None:
     assert "ima/device: 0 of 12 rounds" in make(tmp_path)

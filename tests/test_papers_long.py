@@ -161,7 +161,7 @@ def test_units_are_done_on_an_accelerator_and_their_numbers_stand_apart(tmp_path
     assert (none, there, name) == ("", "cuda-NVIDIA-CUDA-1", "NVIDIA CUDA 1")
     assert "-" in own
     done = driver(tmp_path, "--device", "nosuch:0")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert re.fullmatch(
         r"make papers-long: torch \S+ sees no device nosuch:0 \(.*\); leave --device out\n", done.stderr
     ), done.stderr
@@ -238,10 +238,129 @@ def test_what_a_full_disk_cut_off_is_worked_out_again(tmp_path: Path) -> None:
 def test_missing_data_and_unknown_units_are_said(tmp_path: Path) -> None:
     words = [sys.executable, str(LONG), "--runs", str(tmp_path / "runs")]
     done = subprocess.run(words, check=False, capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "cifar10.npz is missing; put an .npz of CIFAR-10 there" in done.stderr
     done = driver(tmp_path / "runs", "device-9")
     assert "'device-9' is no unit; --list shows them" in done.stderr
+
+
+def test_what_cannot_be_a_folder_or_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = driver(tmp_path / "file")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"make papers-long: {tmp_path / 'file'} is a file; name a folder for the runs with --runs\n",
+    )
+    done = driver(tmp_path / "file" / "below")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"make papers-long: {tmp_path / 'file' / 'below'}: Not a directory; free some room or the right to write "
+        "there, or change --runs\n"
+    )
+    words = [sys.executable, str(LONG), "--runs", str(tmp_path / "runs"), "--data", str(tmp_path)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"make papers-long: {tmp_path} is a folder; name an .npz of CIFAR-10 with --data\n",
+    )
+
+
+#: a unit with a run and an answer, and its place
+ONE = (
+    "import units, frozen, shutil; from units import *; from plan import Unit; from work import Asked, Trained\n"
+    "home = Path(sys.argv[2]); place = Place(home, ('x',), frozen.Identity('c' * 40, 'd' * 64, 'm'))\n"
+    "unit = Unit('silo-0', 'silo-0', 's', (Trained('silo', 'w', 1),), (Asked('a', 'w', ('silo',)),), 1.0)\n"
+    "folder = place.folder(unit); (folder / 'answers').mkdir(parents=True); (folder / 'silo').mkdir()\n"
+    "(folder / 'silo' / 'metrics.csv').write_text('round,seconds\\n1,1\\n')\n"
+    "(folder / 'answers' / 'a.csv').write_text('x')\n"
+)
+
+
+def test_of_two_drivers_one_does_a_unit_and_the_other_is_told(tmp_path: Path) -> None:
+    code = ONE + (
+        "import os\n"
+        "with alone(unit, folder):\n"
+        "    if not os.fork():\n"
+        "        try: place.do(unit, None)\n"
+        "        except SystemExit as error: print(error, flush=True)\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n"
+        "with alone(unit, folder): print('free')\n"
+        "print(os.getpid())\n"
+    )
+    told, free, number = said(code, tmp_path).splitlines()
+    assert told == (
+        f"make papers-long: silo-0 is being done by process {number}; wait until it ends, stop it, or name other units"
+    )
+    assert free == "free"
+
+
+def test_another_process_that_gathers_takes_no_file_of_this_one(tmp_path: Path) -> None:
+    code = ONE + (
+        "import os; real = shutil.copy; spent = {'active': 1.0, 'cpu': 1.0}; forked = []\n"
+        "place.finished.mkdir(parents=True); (place.finished / 'silo-0.partial').mkdir()  # of an earlier version\n"
+        "dead = os.fork() or os._exit(0); os.wait(); (place.finished / f'silo-0.partial-{dead}').mkdir()\n"
+        "def copied(a, b):\n"
+        "    made = real(a, b)\n"
+        "    if not forked:\n"
+        "        forked.append(os.fork())\n"
+        "        if not forked[0]:\n"
+        "            def stopped(*_): os._exit(0)\n"
+        "            units.shutil.copy = stopped; place._gather(unit, folder, spent, 1)\n"
+        "        os.wait()\n"
+        "    return made\n"
+        "units.shutil.copy = copied; place._gather(unit, folder, spent, 1)\n"
+        "print(sorted(path.name for path in (place.finished / 'silo-0').iterdir()))\n"
+        "units.shutil.copy = real; place._gather(unit, folder, spent, 1)\n"
+        "print(sorted(path.name for path in place.finished.iterdir()))\n"
+    )
+    assert said(code, tmp_path).splitlines() == ["['a.csv', 'silo.metrics.csv', 'unit.json']", "['silo-0']"]
+
+
+def test_a_full_disk_while_numbers_are_kept_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "finished" / "i" / "silo-0"
+    place.mkdir(parents=True)
+    about = {"unit": "silo-0", "commit": "c", "data": "d", "machine": "m"}
+    (place / "unit.json").write_text(json.dumps(about))
+    code = (
+        "from units import *; import errno, units; home = Path(sys.argv[2])\n"
+        "def full(a, b):\n"
+        "    (Path(b)).mkdir(parents=True); raise shutil.Error([(str(a), str(b), 'No space left on device')])\n"
+        "def bare(a, b): raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "for one in (full, bare):\n"
+        "    units.shutil.copytree = one\n"
+        "    try: keep(home / 'finished', home / 'kept')\n"
+        "    except SystemExit as error: print(error)\n"
+        "print([str(path) for path in home.glob('kept/*/*')])\n"
+    )
+    words = (
+        f"make papers-long: {tmp_path}/kept/i/silo-0 cannot be written (No space left on device); free some room, or "
+        "the right to write there, then give --keep again"
+    )
+    assert said(code, tmp_path).splitlines() == [words, words, "[]"]
+
+
+def test_units_of_another_plan_stand_apart_and_the_page_says_so(tmp_path: Path) -> None:
+    def unit(name: str, words: str) -> None:
+        place = tmp_path / "i" / name
+        place.mkdir(parents=True)
+        seed = name.rpartition("-")[2]
+        command = f"fedscope train --data npz:/{seed}/c.npz --seed {seed} --set data.seed={seed} {words} --out silo"
+        about = {"unit": name, "commit": "c", "data": "d", "machine": "m", "commands": [command]}
+        (place / "unit.json").write_text(json.dumps(about))
+
+    for name, words in (("silo-0", ""), ("silo-1", "--lr 0.1"), ("silo-2", ""), ("silo-decay-1", "")):
+        unit(name, words)
+    code = (
+        "from units import *; import long_pages; kept = Path(sys.argv[2])\n"
+        "parts = [of for _, of in groups(kept)]\n"
+        "for of in parts: print(','.join(sorted(of)), long_pages._plans(of, parts), sep='|')\n"
+    )
+    assert said(code, tmp_path).splitlines() == [
+        "silo-0,silo-2,silo-decay-1| Apart from them, because their commands differ in more than the seed: silo-1.",
+        "silo-1| Their commands differ from those of the other units in more than the seed, as in `fedscope train "
+        "--data c.npz --seed … --set data.seed=… --lr 0.1 --out silo`.",
+    ]
 
 
 @pytest.mark.slow

@@ -97,6 +97,8 @@ def planned(asked: Order) -> tuple[Unit, ...]:
 
 def placed(asked: Order) -> Place:
     """The frozen install: of the commit whose numbers on these data and this machine are kept, else of this one."""
+    if not asked.quick and asked.data.is_dir():
+        sys.exit(f"make papers-long: {asked.data} is a folder; name an .npz of CIFAR-10 with --data")
     sum_ = "digits00" if asked.quick else data_sum(asked.data)
     own, device = machine(asked.device), accelerator(asked.device)
     this = (sys.executable, "-P", "-m", "fedscope")
@@ -148,6 +150,12 @@ def stop(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def refused(sentence: str) -> NoReturn:
+    """End with the status of a wrong call."""
+    print(f"make papers-long: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
 if __name__ == "__main__":
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("units", nargs="*", metavar="UNIT")
@@ -166,6 +174,8 @@ if __name__ == "__main__":
     folder = given.runs.expanduser().resolve()
     signal.signal(signal.SIGTERM, stop)
     try:
+        if folder.exists() and not folder.is_dir():
+            sys.exit(f"make papers-long: {folder} is a file; name a folder for the runs with --runs")
         if given.list:
             listed(given.quick, folder)
         elif given.keep:
@@ -181,7 +191,14 @@ if __name__ == "__main__":
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command has said why
     except FedscopeError as error:  # as of a full disk
-        sys.exit(f"make papers-long: {error}")
+        refused(str(error))
+    except OSError as error:  # as of a folder that nothing can be made in
+        where = error.filename or folder
+        refused(f"{where}: {error.strerror or error}; free some room or the right to write there, or change --runs")
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            refused(error.code.removeprefix("make papers-long: "))
+        raise
     except KeyboardInterrupt:
         print("make papers-long: stopped; the same command goes on", file=sys.stderr)
         sys.exit(130)

@@ -28,7 +28,7 @@ def paused(home: Path) -> bool:
     except FileNotFoundError:
         return False
     numbers = [int(line) for line in text.split() if line.isdigit()]
-    return not numbers or any(map(_lives, numbers))
+    return not numbers or any(map(lives, numbers))
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def _change(home: Path, *, add: int = 0, remove: int = 0) -> None:
     """Add or remove a process in the file, which goes when it names none; under a lock, because commands overlap."""
     with (home / ".pause-lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        numbers = {number for number in _named(home) if _lives(number)} - {remove} | ({add} if add else set())
+        numbers = {number for number in _named(home) if lives(number)} - {remove} | ({add} if add else set())
         if numbers:
             _file(home).write_text("".join(f"{number}\n" for number in sorted(numbers)), encoding="utf-8")
         else:
@@ -66,7 +66,8 @@ def _named(home: Path) -> set[int]:
         return set()
 
 
-def _lives(number: int) -> bool:
+def lives(number: int) -> bool:
+    """Whether a process of this number runs on this machine."""
     try:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 
 from calls import Caller
 from frozen import Identity, processor, write_whole
+from pause import lives
 from plan import Unit
 from work import KEPT, Trained
 
@@ -54,10 +58,15 @@ class Place:
 
         Raises:
             subprocess.CalledProcessError: a command failed, and has said why.
+            SystemExit: another driver does this unit, or one of the same runs.
         """
         folder = self.folder(unit)
+        (folder / "answers").mkdir(parents=True, exist_ok=True)
+        with alone(unit, folder):
+            self._do(unit, folder, call)
+
+    def _do(self, unit: Unit, folder: Path, call: Caller) -> None:
         answers = folder / "answers"
-        answers.mkdir(parents=True, exist_ok=True)
         spent = folder / f"{unit.name}.seconds.json"
         before = _read(spent) or {"active": 0.0, "cpu": 0.0}
         try:
@@ -94,8 +103,7 @@ class Place:
     def _gather(self, unit: Unit, folder: Path, spent: dict[str, float], cores: int) -> None:
         """Copy the numbers to one folder, which gets its name when it is whole."""
         target = self.finished / unit.name
-        made = target.with_name(f"{unit.name}.partial")
-        shutil.rmtree(made, ignore_errors=True)
+        made = _partial(target)
         made.mkdir(parents=True)
         for one in unit.asked:
             for path in sorted((folder / "answers").glob(f"{one.name}.*")):
@@ -121,6 +129,36 @@ class Place:
         made.rename(target)
 
 
+@contextmanager
+def alone(unit: Unit, folder: Path) -> Iterator[None]:
+    """While one driver does a unit, no other does it, or another of the same runs.
+
+    Raises:
+        SystemExit: another does; names its process.
+    """
+    from fedscope.checkpoints.io.locks import HeldError, hold, sign
+
+    try:
+        held = hold(folder / ".driver", "the lock of a unit", wait=0.1)
+    except HeldError as other:
+        remedy = other.remedy or "wait until it ends, stop it, or name other units"
+        raise SystemExit(f"make papers-long: {unit.name} is being done by {other.by}; {remedy}") from None
+    try:
+        sign(held)
+        yield
+    finally:
+        held.release()
+
+
+def _partial(target: Path) -> Path:
+    """Where a folder is made until it is whole: of this process alone. What killed ones left goes."""
+    for path in target.parent.glob(f"{target.name}.partial*"):
+        number = path.name.rpartition("-")[2]
+        if not (number.isdigit() and int(number) != os.getpid() and lives(int(number))):
+            shutil.rmtree(path, ignore_errors=True)
+    return target.with_name(f"{target.name}.partial-{os.getpid()}")
+
+
 def _trained_seconds(run: Path) -> float:
     """Return how long a run's rounds took, each as long as the median: some stood still while others worked."""
     with (run / "metrics.csv").open(encoding="utf-8", newline="") as file:
@@ -135,14 +173,36 @@ def known(folder: Path) -> dict[str, Any] | None:
 
 
 def groups(kept: Path) -> Iterator[tuple[Identity, dict[str, Path]]]:
-    """Units whose numbers are kept, by the identity that they share; different ones are never averaged."""
+    """Units whose numbers are kept, by the identity that they share; different ones are never averaged. Nor are units
+    of one kind whose commands differ in more than the seed: those of a changed plan follow by themselves."""
     found: dict[Identity, dict[str, Path]] = {}
     for path in sorted(kept.glob(f"*/*/{UNIT}")):
         about = known(path.parent)
         if about is not None and about["unit"] == path.parent.name:  # else a killed copy's, which may lack numbers
             identity = Identity(*(str(about[key]) for key in ("commit", "data", "machine")))
             found.setdefault(identity, {})[str(about["unit"])] = path.parent
-    yield from sorted(found.items(), key=lambda item: (-len(item[1]), item[0].folder))
+    parts = [(identity, own) for identity, of in found.items() for own in _by_plan(of)]
+    yield from sorted(parts, key=lambda item: (-len(item[1]), item[0].folder))
+
+
+def _by_plan(folders: Mapping[str, Path]) -> list[dict[str, Path]]:
+    """The units of the plan that most of each kind have, of as many the first seed's; then those of other plans."""
+    kinds: dict[str, dict[tuple[str, ...], list[str]]] = {}
+    for name, folder in folders.items():
+        kinds.setdefault(re.sub(r"-\d+(-ima)?$", r"\1", name), {}).setdefault(planned(folder), []).append(name)
+    parts: list[dict[str, Path]] = []
+    for variants in kinds.values():
+        for i, names in enumerate(sorted(variants.values(), key=lambda names: -len(names))):
+            parts += [{}] if i == len(parts) else []
+            parts[i] |= {name: folders[name] for name in names}
+    return parts
+
+
+def planned(folder: Path) -> tuple[str, ...]:
+    """A unit's commands without the seed, the place of the data and the accelerator's number: the plan that it has."""
+    words = (known(folder) or {}).get("commands", ())
+    seedless = (re.sub(r"(--seed |\bdata\.seed=)\d+", r"\1…", str(command)) for command in words)
+    return tuple(re.sub(r"npz:\S*/|--device \S+", "", command) for command in seedless)
 
 
 def keep(finished: Path, kept: Path) -> list[Path]:
@@ -157,23 +217,41 @@ def keep(finished: Path, kept: Path) -> list[Path]:
         source, target = path.parent, kept / path.parent.parent.name / path.parent.name
         if known(source) is None:
             continue
-        made = target.with_name(f"{target.name}.partial")
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.copytree(source, made)
-        _forget(made, f"{finished.parent}/")
-        if known(target) is not None:
-            same = _numbers(made) == _numbers(target)
-            shutil.rmtree(made)
-            if not same:
-                raise SystemExit(
-                    f"make papers-long: {target} keeps other numbers of the same commit, data and machine than "
-                    f"{source}; find out why before you delete one of them"
-                )
-            continue
-        shutil.rmtree(target, ignore_errors=True)
-        made.rename(target)
-        new.append(target)
+        made = _partial(target)
+        try:
+            if _kept(source, made, target, f"{finished.parent}/"):
+                new.append(target)
+        except OSError as error:  # also what copying a folder raises
+            raise SystemExit(
+                f"make papers-long: {target} cannot be written ({_reason(error)}); free some room, or the right to "
+                "write there, then give --keep again"
+            ) from None
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
     return new
+
+
+def _kept(source: Path, made: Path, target: Path, place: str) -> bool:
+    """Copy a unit's numbers; whether they are new."""
+    shutil.copytree(source, made)
+    _forget(made, place)
+    if known(target) is not None:
+        if _numbers(made) != _numbers(target):
+            raise SystemExit(
+                f"make papers-long: {target} keeps other numbers of the same commit, data and machine than "
+                f"{source}; find out why before you delete one of them"
+            )
+        return False
+    shutil.rmtree(target, ignore_errors=True)
+    made.rename(target)
+    return True
+
+
+def _reason(error: OSError) -> str:
+    """Why, in a few words; of several files the first."""
+    if isinstance(error, shutil.Error) and error.args and isinstance(error.args[0], list):
+        return str(error.args[0][0][-1])
+    return error.strerror or str(error)
 
 
 def _forget(folder: Path, place: str) -> None:

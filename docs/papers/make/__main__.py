@@ -16,7 +16,8 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import fedsa
@@ -24,6 +25,7 @@ import fedswa
 import findings
 import ima
 import wima
+from kept import damaged
 from page import answered, make
 from paper import Paper
 from work import Workplace
@@ -39,17 +41,41 @@ PAPERS: Mapping[str, Callable[[bool], Paper]] = {
 
 def main(names: list[str], runs: Path, quick: bool, only_pages: bool) -> None:
     """Train, ask, judge, draw and write, one paper after the other."""
+    if runs.exists() and not runs.is_dir():
+        sys.exit(f"make papers: {runs} is a file; name a folder for the runs with --runs")
     pages = runs / "pages" if quick else PAGES
     for name in names or PAPERS:
         paper = PAPERS[name](quick)
         place = Workplace(runs, pages / "results" / name)
-        if not only_pages:
-            runs.mkdir(parents=True, exist_ok=True)
-            place.ask(paper.asked, paper.runs)
-        if (place.results / "commands.json").exists():
-            make(paper, place.results, pages)
-    if not quick and (page := page_of_findings(pages)):
-        (pages / "findings.md").write_text(page, encoding="utf-8")
+        with told_of_damage(place.results):
+            if not only_pages:
+                runs.mkdir(parents=True, exist_ok=True)
+                place.ask(paper.asked, paper.runs)
+            if (place.results / "commands.json").exists():
+                make(paper, place.results, pages)
+    if not quick:
+        with told_of_damage(*(pages / "results" / name for name in PAPERS)):
+            page = page_of_findings(pages)
+        if page:
+            (pages / "findings.md").write_text(page, encoding="utf-8")
+
+
+@contextmanager
+def told_of_damage(*folders: Path) -> Iterator[None]:
+    """Numbers that cannot be read end the script with a sentence where a file of them is damaged.
+
+    Args:
+        folders: of the numbers, beside those of the long runs.
+    """
+    try:
+        yield
+    except subprocess.CalledProcessError:
+        raise
+    except Exception:
+        for folder in (*folders, *sorted(folders[0].parent.glob("long/*/*"))):
+            if words := damaged(folder):
+                sys.exit(f"make papers: {words}")
+        raise
 
 
 def page_of_findings(pages: Path) -> str:
@@ -76,6 +102,11 @@ if __name__ == "__main__":
         main(given.papers, given.runs, given.quick, given.pages)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)  # the command has said why
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+            sys.exit(2)
+        raise
     except KeyboardInterrupt:
         print("make papers: stopped; the same command goes on", file=sys.stderr)
         sys.exit(130)

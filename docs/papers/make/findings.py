@@ -55,7 +55,8 @@ FINDINGS = (
         findings_ima.locality,
     ),
     Finding(
-        "Heterogeneous bias is nearly all of the ensemble's loss, as it would be of clients that know nothing",
+        "Heterogeneous bias is nearly all of the ensemble's loss, and falls below that of clients that know nothing in "
+        "long runs",
         "ima",
         ("fig2",),
         findings_ima.bias,

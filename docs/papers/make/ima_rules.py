@@ -198,7 +198,7 @@ def common_basin(
 
 
 def misses(results: Path, device: Sequence[int], silo: Sequence[int]) -> str:
-    """How far the clients' mean lies above the least loss of its plane, in both federations."""
+    """How far the least loss of a plane lies below that of the clients' mean, in both federations."""
     from fedscope import Plane
 
     rows = ["| phase | across devices | across silos |", "| --- | --- | --- |"]
@@ -208,7 +208,7 @@ def misses(results: Path, device: Sequence[int], silo: Sequence[int]) -> str:
         ]
         shares = [f"{100 * _above_least(plane):.1f} %" for plane in planes]
         rows.append(f"| {phase} (rounds {of_device}, {of_silo}) | {shares[0]} | {shares[1]} |")
-    return "\n".join(["How far the mean's loss is above the plane's lowest loss, as a share of it:", "", *rows])
+    return "\n".join(["How far the plane's lowest loss is below the mean's, as a share of the mean's:", "", *rows])
 
 
 def depths(results: Path) -> list[Number]:

@@ -245,8 +245,9 @@ def dominate(silos: Silos) -> Outcome:
         above(
             "After early training heterogeneous bias and the locality term O(Δ²) both dominate the loss.",
             "In each later round each of both minus the greatest of training bias, variance and covariance is above 0 "
-            f"({DRAWS}). Heterogeneous bias is no evidence by itself: clients that know nothing have 0.73, or 81 % of "
-            "the loss. The theorem bounds the locality and leaves its sign open; read as the paper does, it adds. "
+            f"({DRAWS}). Heterogeneous bias is no evidence by itself in these runs: clients that know nothing have "
+            "0.73, or 81 % of the loss. The theorem bounds the locality and leaves its sign open; read as the paper "
+            "does, it adds. "
             f"{LATE}",
             numbers,
             planned("silo", "silo-decay"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,3 +49,34 @@ def shown(values: Mapping[Any, float], scale: float = 100, digits: str = ".2f") 
 
     own = scale * np.array(list(values.values()))
     return f"{own.mean():{digits}}" + (f" ± {own.std(ddof=1):{digits}}" if len(own) > 1 else "")
+
+
+def damaged(results: Path) -> str:
+    """A sentence on the first file of kept numbers that is half-written; "" where all are whole.
+
+    Args:
+        results: the folder of a paper's numbers.
+    """
+    path = next((path for path in sorted(results.glob("*.*")) if path.is_file() and not _whole(path)), None)
+    if path is None:
+        return ""
+    remedy = f"delete {path.with_name(path.name.partition('.')[0])}.* and run `make papers` again"
+    if (results / "unit.json").exists():  # of long runs
+        remedy = f"delete {results} and give --keep to `make papers-long` again"
+    return f"{path} is damaged or half-written; `git checkout -- {path}` brings back what is committed, or {remedy}"
+
+
+def _whole(path: Path) -> bool:
+    from fedscope.checkpoints import FedscopeError
+    from fedscope.results.arrays import read_netcdf
+
+    try:
+        if path.suffix == ".nc":
+            read_netcdf(path)
+        elif path.suffix == ".json":
+            json.loads(path.read_text(encoding="utf-8"))
+        elif path.suffix == ".csv":
+            return path.read_bytes().endswith(b"\n")  # written at once, and cut off anywhere
+    except (FedscopeError, OSError, ValueError):
+        return False
+    return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from costs import spent
 from outcomes import Cost, Outcome, above, in_each, inside, over_bound, over_seeds, pooled, untested
 from verdicts import Number
 
@@ -47,12 +47,7 @@ class Long:
 
     def cost(self, place: str, ending: str = "") -> Cost:
         """What one more seed costs: measured where one is finished on two cores, else as the plan estimates it."""
-        planned = self.costs[place + ending]
-        units = self.of(place, ending).values()
-        told = [json.loads((folder / "unit.json").read_text(encoding="utf-8")) for folder in units]
-        # the plan's hours are of two cores, too
-        hours = [one["seconds"] / 3600 for one in told if one.get("cores") == 2 and not one.get("device")]
-        return Cost(planned.seeds, planned.rounds, sum(hours) / len(hours) if hours else planned.hours)
+        return spent(self.costs[place + ending], self.of(place, ending).values())
 
 
 def keyed(long: Long, *rules: Callable[[Long], Outcome]) -> list[Outcome]:
@@ -159,7 +154,7 @@ class Claim:
             there = self.rounds if self.early else self.learnt(needed)
             if there:
                 return judge(there, value)
-            return self.untested(f"in no round is the test error at most {100 * needed:g} % in every seed")
+            return self.untested(self.lacking(needed))
 
         if (own := self.bound) is not None:
             found = over_bound(own.words, own.nominal, own.others, lambda value: at(LEARNT, value))
@@ -176,6 +171,19 @@ class Claim:
             for t in self.rounds
             if all(error(own[seed], run, t) <= needed for run, own in self.runs.items() for seed in self.seeds)
         )
+
+    def lacking(self, needed: float) -> str:
+        """Why nothing is judged: which seed has learnt too little in the round that is nearest."""
+        said = f"in no round is the test error at most {100 * needed:g} % in every seed"
+        worst = {
+            t: max((error(own[seed], run, t), seed) for run, own in self.runs.items() for seed in self.seeds)
+            for t in self.rounds
+        }
+        if not worst:
+            return said
+        nearest = min(worst, key=lambda t: worst[t])
+        value, seed = worst[nearest]
+        return f"{said}; nearest is round {nearest:,}, in which seed {seed} has {100 * value:.1f} %"
 
     def untested(self, why: str) -> Outcome:
         """Nothing bears on it."""

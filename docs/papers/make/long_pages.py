@@ -31,6 +31,10 @@ class Group:
     outcomes: Mapping[str, Sequence[Outcome]]
     untested: Mapping[str, Sequence[Outcome]]
 
+    def shown(self, figure: str) -> list[Outcome]:
+        """What stands under a figure: what is tested, and what is not although runs for it are finished."""
+        return [*self.outcomes.get(figure, ()), *(one for one in self.untested.get(figure, ()) if one.ran)]
+
 
 @dataclass(frozen=True)
 class Settled:
@@ -51,12 +55,15 @@ def groups(kept: Path, paper: str) -> list[Group]:
     Args:
         kept: ``results/long``; paper: as ``ima``.
     """
-    found = []
-    for identity, folders in _groups(kept):
+    found: list[Group] = []
+    parts: dict[Any, list[Mapping[str, Path]]] = {}
+    for identity, folders in (every := _groups(kept)):
+        parts.setdefault(identity, []).append(folders)
+    for identity, folders in every:
         outcomes = judged(folders, plan()).get(paper, {})
         tested = {name: [one for one in own if one.kind != UNTESTED] for name, own in outcomes.items()}
         rest = {name: [one for one in own if one.kind == UNTESTED] for name, own in outcomes.items()}
-        if any(tested.values()):
+        if any(tested.values()) or any(one.ran for own in rest.values() for one in own):
             about = [json.loads((folder / "unit.json").read_text(encoding="utf-8")) for folder in folders.values()]
             processors = ", ".join(sorted({str(one.get("processor", "")) for one in about} - {""}))
             said = (
@@ -64,9 +71,28 @@ def groups(kept: Path, paper: str) -> list[Group]:
                 + (f" ({processors})" if processors else "")
                 + f"; finished: {', '.join(sorted(folders))}; {_hours(about)} in all. The rules were committed before "
                 "these runs, except where a rule says that it was changed after the first seed."
+                + _plans(folders, parts[identity])
             )
             found.append(Group(said, folders, _commands(about, paper), tested, rest))
     return found
+
+
+def _plans(folders: Mapping[str, Path], parts: Sequence[Mapping[str, Path]]) -> str:
+    """Of units of one identity whose commands differ in more than the seed, which stand apart, and a command.
+
+    Args:
+        folders: those that are shown; parts: all of the identity, by their plans.
+    """
+    from units import planned as plan_of
+
+    first, *others = parts
+    if folders is not first:
+        theirs = {command for folder in first.values() for command in plan_of(folder)}
+        own = (command for folder in folders.values() for command in plan_of(folder))
+        new = next((f", as in `{command}`" for command in own if command not in theirs), "")
+        return f" Their commands differ from those of the other units in more than the seed{new}."
+    names = ", ".join(sorted(name for own in others for name in own))
+    return f" Apart from them, because their commands differ in more than the seed: {names}." if names else ""
 
 
 def _commands(about: Sequence[Mapping[str, Any]], paper: str) -> list[str]:
@@ -108,11 +134,12 @@ def planned(paper: str) -> Mapping[str, Sequence[Outcome]]:
 
 
 def settled(short: Sequence[Outcome], figure: str, paper: str, found: Sequence[Group]) -> list[Settled]:
-    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, or where
-    no short run is about it; else the short ones'."""
+    """The claims of a figure, each once: the long runs' outcome where they have tested it with several seeds, where
+    short runs could not test it, or where none is about it; else the short ones'."""
     own = found[0].outcomes.get(figure, ()) if found else ()
-    first = {one.key: one for one in own if any(len(number.seeds) > 1 for number in one.numbers)}
+    open_ = {one.key for one in short if one.kind == UNTESTED}
     alone = {one.key: one for one in own}
+    first = {one.key: one for one in own if one.key in open_ or any(len(number.seeds) > 1 for number in one.numbers)}
     rest = {one.key: one for one in (found[0].untested.get(figure, ()) if found else ())}
     known = {one.key for one in short if one.key}
     made = [

@@ -235,9 +235,9 @@ def dominate(long: Long) -> Outcome:
         long,
         "After early training heterogeneous bias and the locality term O(Δ²) both dominate the loss.",
         "Pooled over the later rounds, each minus the greatest of training bias, variance and covariance is above 0 in "
-        f"both runs ({OVER}). Heterogeneous bias is no evidence by itself: clients that know nothing have 0.73, or 81 "
-        "% of the loss. Replays have no covariance. The theorem bounds the locality and leaves its sign open; read as "
-        "the paper does, it adds.",
+        f"both runs ({OVER}). Clients that know nothing have a heterogeneous bias of 0.73, or 81 % of the loss, so "
+        "near that it is no evidence by itself, as in the short runs. Replays have no covariance. The theorem bounds "
+        "the locality and leaves its sign open; read as the paper does, it adds.",
     )
 
     def lead(name: str, round_: int, folder: Path) -> float:

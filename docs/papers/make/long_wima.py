@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from long_kept import OVER, Claim, Long, keyed, last, loaded, metrics
+from long_kept import LEARNT, OVER, Claim, Long, keyed, last, loaded, metrics
 from outcomes import Outcome, over_seeds
 from verdicts import Number
 
@@ -17,7 +18,10 @@ LEVELS, LAST = {"wima-a0": "alpha 0", "wima-a0.05": "alpha 0.05"}, 10
 RUN, SIZE = "fedavg", "CIFAR-10, FedAvg, 1,000 of 10,000 rounds"
 #: windows of Table 4 that the paper tells apart: too short, best, too long
 SHORT, BEST, LONG = 5, 100, 200
-LEVEL = "Judged are levels of which each seed's global model has learnt in the last round."
+LEVEL = (
+    "Judged are levels of which each seed's global model has learnt in the last round: its test error is at most "
+    f"{100 * LEARNT:g} %."
+)
 
 
 def wima(long: Long) -> dict[str, list[Outcome]]:
@@ -29,9 +33,15 @@ def wima(long: Long) -> dict[str, list[Outcome]]:
     }
 
 
-def claim_of(long: Long, said: str, rule: str, places: Sequence[str], *, ours: bool = False) -> _Levels:
+def claim_of(
+    long: Long, said: str, rule: str, places: Sequence[str], *, ours: bool = False, half: bool = False
+) -> _Levels:
     """A claim about the ends of runs. Each level has its own seeds, and is judged where it has learnt in all of them;
-    one level may be finished before the other."""
+    one level may be finished before the other.
+
+    Args:
+        half: it is about the last half of the measured rounds, not about the last `LAST`.
+    """
     places = [place for place in places if long.of(place)] or places
     runs = {place: long.of(place) for place in places}
     ends = {max(_measured(folder)) for own in runs.values() for folder in own.values()}
@@ -39,11 +49,18 @@ def claim_of(long: Long, said: str, rule: str, places: Sequence[str], *, ours: b
     if len(places) > 1:
         hours = math.fsum(long.cost(place).hours for place in places)
         cost = type(cost)(cost.seeds, len(places) * cost.rounds, hours)
-    return _Levels(said, f"{rule} {LEVEL}", runs, tuple(ends) if len(ends) == 1 else (), cost, ours)
+    return _Levels(said, f"{rule} {LEVEL}", runs, tuple(ends) if len(ends) == 1 else (), cost, ours, half=half)
 
 
+@dataclass(frozen=True)
 class _Levels(Claim):
-    """All runs have the same name; what the claim keeps apart are units."""
+    """All runs have the same name; what the claim keeps apart are units.
+
+    Attributes:
+        half: of the measured rounds it is about the last half.
+    """
+
+    half: bool = False
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -61,6 +78,42 @@ class _Levels(Claim):
     def _has(self, place: str, round_: int, needed: float) -> bool:
         own = self.runs[place].values()
         return bool(own) and all(_measured(one)[round_] <= needed for one in own)
+
+    def lacking(self, needed: float) -> str:
+        if not self.rounds:
+            return "its runs end in different rounds"
+        (end,) = self.rounds
+        above = [
+            f"{100 * value:.1f} % in seed {seed} at {LEVELS[place]}"
+            for place, own in self.runs.items()
+            for seed, folder in own.items()
+            if (value := _measured(folder)[end]) > needed
+        ]
+        return f"in round {end:,}, the last, the test error is above {100 * needed:g} %: {', '.join(above)}"
+
+    def judged(self, judge: Callable[[Sequence[int], float], Outcome]) -> Outcome:
+        found = super().judged(judge)
+        return replace(found, learnt=self.single()) if self.rounds else found
+
+    def single(self) -> str:
+        """What the last round alone says of each level, beside what the claim's own rounds and all of them would."""
+        (end,) = self.rounds
+        said = []
+        for place, own in self.runs.items():
+            seeds = "; ".join(f"seed {seed} {self.beside(_measured(folder), end)}" for seed, folder in own.items())
+            there = "Judged" if self._has(place, end, LEARNT) else "Left out"
+            said += [f"{there} is {LEVELS[place]}: {seeds}"] if own else []
+        return f"the test error of round {end:,} alone, at most {100 * LEARNT:g} %. {'. '.join(said)}"
+
+    def beside(self, measured: Mapping[int, float], end: int) -> str:
+        """Of a seed the last round's test error, and the mean over the rounds that the claim is about."""
+        count = (len(measured) + 1) // 2 if self.half else min(LAST, len(measured))
+        own = [measured[t] for t in sorted(measured)[-count:]]
+        under = sum(value <= LEARNT for value in measured.values())
+        return (
+            f"{100 * measured[end]:.1f} %, {100 * math.fsum(own) / count:.1f} % on average over the last {count} "
+            f"measured rounds, at most {100 * LEARNT:g} % in {under} of {len(measured)}"
+        )
 
     def of_levels(self, of: Callable[[Path], float], needed: float) -> list[Number]:
         """A number of each level that has learnt, over its own seeds."""
@@ -85,6 +138,7 @@ def smoother(long: Long) -> Outcome:
         "Over the last half of the measured rounds the changes of the accuracy from one to the next deviate less with "
         f"WIMA: the logarithm of the ratio, without over with, is above 0 ({OVER}).",
         tuple(LEVELS),
+        half=True,
     )
 
     def ratio(folder: Path) -> float:

@@ -21,6 +21,8 @@ POWER, MOST = 0.8, 1000
 TURNED = "it depends on a bound of ours"
 #: of a normal number, half its 95 % interval in deviations; and how often a number without an effect lies apart
 NORMAL, LEVEL = 1.96, 0.05
+#: deviations of a mean with which any test finds an effect, also of two seeds (in all but 1e-6 of cases)
+SURE = 70.0
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Outcome:
         changed: what of the rule was changed after results were seen; key: the same claim of runs of another length
             has the same one.
         effects: how many of the numbers, the first, are pooled over the others.
+        learnt: what says which models have learnt, where that hangs on little; ran: runs of that cost are there.
     """
 
     claim: str
@@ -67,6 +70,8 @@ class Outcome:
     changed: str = ""
     key: str = ""
     effects: int = 0
+    learnt: str = ""
+    ran: bool = True
 
     @property
     def depends(self) -> bool:
@@ -117,22 +122,46 @@ def sides_of(numbers: Sequence[Number], low: float, high: float) -> list[int]:
     """Of each number its `side`, corrected for how many are looked at (Holm): 0 where chance alone would do it.
 
     Of many numbers without an effect some lie apart by their own intervals; with the correction one does at most in 5 %
-    of all cases. Of numbers over seeds the test is Student's; else the interval is taken as normal on each side.
+    of all cases. Of numbers over seeds the test is Student's, of shares of a count the exact binomial one; else the
+    interval is taken as normal on each side.
 
     >>> one = [Number(str(k), 2.0, 0.2, 3.8) for k in range(3)]
     >>> sides_of(one[:1], 0, math.inf), sides_of(one, 0, math.inf)
     ([1], [0, 0, 0])
     """
-    own = [side(one, low, high) for one in numbers]
+    own, found = [side(one, low, high) for one in numbers], [0] * len(numbers)
+    for i, _, _ in _apart(numbers, low, high):
+        found[i] = own[i]
+    return found
+
+
+def _apart(numbers: Sequence[Number], low: float, high: float) -> list[tuple[int, float, float]]:
+    """Of the numbers that lie apart after Holm's correction: the place, the chance, and the most that it may be."""
     left = sum(not math.isnan(one.low) for one in numbers)  # numbers without an interval are not tested
-    chances = {i: chance(numbers[i], low, high) for i, one in enumerate(own) if one}
-    found = [0] * len(own)
+    chances = {i: chance(one, low, high) for i, one in enumerate(numbers) if side(one, low, high)}
+    found = []
     for i in sorted(chances, key=lambda i: chances[i]):
         if left > 1 and chances[i] > LEVEL / left:
             break
-        found[i] = own[i]
+        found.append((i, chances[i], LEVEL / left))
         left -= 1
     return found
+
+
+def thinnest(numbers: Sequence[Number], low: float, high: float) -> str:
+    """Of the shares of a count that lie outside after the correction, the one that is nearest to not doing so.
+
+    >>> thinnest([], 0, math.inf)
+    ''
+    """
+    outside = [
+        (p / most, p, most, numbers[i]) for i, p, most in _apart(numbers, low, high) if side(numbers[i], low, high) < 0
+    ]
+    near = [(p, most, one.counted) for _, p, most, one in sorted(outside, key=lambda item: -item[0]) if one.counted]
+    if not near:
+        return ""
+    p, most, (hits, count, _) = near[0]
+    return f"{hits} of {count} has p = {p:.4f} against {most:.4f}"
 
 
 def chance(number: Number, low: float, high: float) -> float:
@@ -141,9 +170,13 @@ def chance(number: Number, low: float, high: float) -> float:
     from scipy.stats import norm, t
 
     inside_ = low < number.value < high
-    ends = [low, high] if inside_ else [low if number.value < low else high]
+    ends = [low, high] if inside_ else [low if number.value <= low else high]
     found = []
     for bound in filter(math.isfinite, ends):
+        if number.counted is not None:
+            hits, count, less = number.counted
+            found.append(_binomial(hits, count, bound + less))
+            continue
         far = abs(number.value - bound)
         if len(number.seeds) > 1:
             half, tail, edge = (number.high - number.low) / 2, t, float(t.ppf(1 - LEVEL / 2, len(number.seeds) - 1))
@@ -153,6 +186,19 @@ def chance(number: Number, low: float, high: float) -> float:
             tail, edge, how = norm, float(norm.ppf(1 - LEVEL / 2)), {}
         found.append(2 * float(tail.sf(edge * far / half, **how)) if half else 0.0)
     return max(found, default=0.0)
+
+
+def _binomial(hits: int, count: int, share: float) -> float:
+    """The two-sided p-value of as many hits, twice the smaller tail, as the interval by Clopper and Pearson has it.
+
+    >>> round(_binomial(12, 40, 0.5), 5)
+    0.01659
+    """
+    from scipy.stats import binom
+
+    if not 0 <= share <= 1:
+        return 0.0
+    return min(1.0, 2 * float(min(binom.cdf(hits, count, share), binom.sf(hits - 1, count, share))))
 
 
 def above(
@@ -276,7 +322,7 @@ def untested(
         longer: runs of that cost are there, so only longer ones would.
     """
     need = f"{cost.seeds} seeds of {'more than ' if longer else ''}{cost.said} would be a first test" if cost else ""
-    return Outcome(claim, rule, UNTESTED, _joined(why, need), (), ours=ours)
+    return Outcome(claim, rule, UNTESTED, _joined(why, need), (), ours=ours, ran=longer)
 
 
 def over_bound(words: str, nominal: float, bounds: Sequence[float], judge: Callable[[float], Outcome]) -> Outcome:
@@ -339,10 +385,13 @@ def nearest(number: Number, low: float, high: float) -> float:
 
 
 def seeds_needed(number: Number, bound: float) -> int | None:
-    """The least seeds with which a two-sided test at 5 % finds this effect with this spread four times in five.
+    """The least seeds with which a two-sided test at 5 % finds this effect with this spread four times in five; more
+    than those that are there, which have not decided.
 
     >>> seeds_needed(over_seeds("x", {0: 0.0, 1: 1.0, 2: 2.0}), 0.0)
     10
+    >>> seeds_needed(over_seeds("x", {0: 5 / 7, 1: 6 / 7}), 0.0)
+    3
     """
     import numpy as np
 
@@ -350,20 +399,27 @@ def seeds_needed(number: Number, bound: float) -> int | None:
     spread = float(np.std(number.seeds, ddof=1)) if len(number.seeds) > 1 else (number.high - number.low) / 2 / NORMAL
     if not effect:
         return None
+    counts = range(max(2, len(number.seeds) + 1), MOST + 1)
     if not spread:
-        return 2
-    counts = range(2, MOST + 1)
+        return counts[0]
     first = bisect_left(counts, POWER, key=lambda n: power(n, effect / spread))  # more seeds never find less
     return counts[first] if first < len(counts) else None
 
 
 @cache
 def power(n: int, size: float) -> float:
-    """How often a two-sided t-test at 5 % with ``n`` seeds finds an effect of ``size`` standard deviations."""
+    """How often a two-sided t-test at 5 % with ``n`` seeds finds an effect of ``size`` standard deviations.
+
+    >>> round(power(2, 100.0), 3), round(power(1000, 100.0), 3)
+    (1.0, 1.0)
+    """
     from scipy.stats import nct, t
 
-    edge, shift = t.ppf(0.975, n - 1), size * math.sqrt(n)
-    return float(nct.sf(edge, n - 1, shift) + nct.cdf(-edge, n - 1, shift))
+    edge, shift = t.ppf(0.975, n - 1), abs(size) * math.sqrt(n)
+    if shift > SURE:
+        return 1.0
+    near, far = float(nct.sf(edge, n - 1, shift)), float(nct.cdf(-edge, n - 1, shift))
+    return near + (0.0 if math.isnan(far) else far)  # scipy has no number for a tail that is next to nothing
 
 
 def _joined(*parts: str) -> str:

@@ -20,6 +20,11 @@ from verdicts import Number, said
 MEANT = "[What the outcomes mean](findings.md#all-outcomes)."
 #: of a paper that we have no text of
 NOTES = "These are notes on the paper by a third party. A slip may be theirs; whether the paper says so we do not know."
+#: above the short runs' claims, and what of it was changed
+COUNTS = (
+    "Where long runs have tested a claim with several seeds, or short runs could not test it, theirs counts. *Changed "
+    "after results were seen; before, theirs counted with several seeds alone.*"
+)
 #: numbers of a claim that are all shown
 MOST = 12
 #: of a picture: pages are read on a screen, and the repository stays small
@@ -147,7 +152,7 @@ def _long(paper: Paper, figure: Figure, long: Sequence[Group]) -> list[str]:
     """What the long runs say of a figure, one commit, data file and machine after the other, never averaged."""
     parts = []
     for i, group in enumerate(long):
-        own = group.outcomes.get(figure.name, ())
+        own = group.shown(figure.name)
         drawn = None if i else figure.long(group.folders)
         if own or drawn is not None:
             parts += ["### The long runs", group.said]
@@ -168,7 +173,7 @@ def _claims(figure: Figure, claims: Sequence[Settled]) -> list[str]:
     """What the short runs say of a figure's claims."""
     parts = [_judged(one.short or one.outcome) for one in claims if one.short or not one.long]
     if parts and any(one.long and one.short for one in claims):
-        parts.insert(0, "Where long runs have tested a claim with several seeds, theirs counts.")
+        parts.insert(0, COUNTS)
     return parts
 
 
@@ -181,6 +186,7 @@ def _judged(one: Outcome) -> str:
     if one.changed:
         parts[-1] += f" *Written or changed after its results were seen; before, {one.changed}.*"
     parts += [f"Measured: {_numbers(one)}."] if one.numbers else []
+    parts += [f"What has learnt is judged by {one.learnt}."] if one.learnt else []
     if len({kind for _, kind in one.curve}) > 1:
         parts.append(f"Over the bound ({one.bound}): {_curve(one.curve)}.")
     return "\n".join([parts[0], "", *(f"- {part}" for part in parts[1:])]) if len(parts) > 1 else parts[0]

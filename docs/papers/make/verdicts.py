@@ -16,6 +16,7 @@ class Number:
     Attributes:
         where: what it is of, as ``round 75``; low, high: NaN where no interval exists.
         seeds: the values of which it is the mean, where the interval is over seeds.
+        counted: where it is a share of counted things minus a number: the hits, of how many, and that number.
     """
 
     where: str
@@ -23,6 +24,7 @@ class Number:
     low: float = math.nan
     high: float = math.nan
     seeds: tuple[float, ...] = field(default=(), repr=False)
+    counted: tuple[int, int, float] | None = field(default=None, repr=False)
 
 
 def said(value: float, *, percent: bool = False) -> str:
