@@ -57,6 +57,7 @@ def recorded_cohort(run: Run, round_: Round, config: Config) -> Cohort:
         reach=_reach(round_.client_steps, lr, before),
         label_counts=partition.counts_of(round_.client_ids),
         adapters=settings_of_run(run.info),
+        seed=before.run.seed,
     )
 
 

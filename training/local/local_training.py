@@ -55,7 +55,9 @@ class LocalTask:
         start: the model that was sent.
         pace: this round's learning rate and epochs.
         facts: of the federation's model.
-        draw: 1 for the recorded training, 2, 3, ... for replays with other mini-batch orders.
+        draw: 1 for the recorded training, 2, 3, ... for replays with other mini-batch orders. A method that draws
+            random numbers makes its generator of it, too: ``np.random.default_rng((task.seed, task.round, task.client,
+            task.draw))``. Without it all replays of a round would have the same noise.
         sent: what was sent with the model, see :meth:`fedscope.training.methods.base.ClientMethod.share`.
         surveyed: the cohort's average of what the clients' surveys gave.
         state: what the client kept from its last participation, which was in round ``last``; empty and 0 before that.

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
     from ...evaluation.samples import Samples
 
+#: how a client's generator is made, for sentences: without the draw, replays of a round would meet the same noise
+CLIENT_SEED = "np.random.default_rng((task.seed, task.round, task.client, task.draw))"
+#: likewise a server's: without the seed, runs of several seeds would
+SERVER_SEED = "np.random.default_rng((cohort.seed, cohort.round))"
+
 
 def draws_by_itself(module: nn.Module, samples: Samples) -> bool:
     """Check whether a module draws from torch's own stream while it trains: it is called once on two samples, and the
@@ -88,8 +93,8 @@ def watching_draws(own: Sequence[object]) -> Iterator[None]:
         warn_user(
             f"a round of {' and '.join(map(method_name, own))} drew random numbers from {' and '.join(moved)}'s own "
             "stream, which no seed of the run sets: where its numbers depend on them, they differ from run to run; "
-            "draw them from a generator that is seeded by the round and the client, as "
-            "np.random.default_rng((task.seed, task.round, task.client)), or (7, cohort.round)"
+            f"draw them from a generator with a seed of its own in each round: of a client {CLIENT_SEED}, of a server "
+            f"{SERVER_SEED}, or torch.Generator().manual_seed(...) with a number drawn from it"
         )
 
 

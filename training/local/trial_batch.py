@@ -20,6 +20,7 @@ from ...evaluation.evaluator import Evaluator
 from ...evaluation.standard_tasks import PADDED, is_own_task
 from ..import_string import describe_error
 from .optimisers import may_need_no_gradient
+from .unrecorded_state import warn_of_plain_state
 from .worker_model import TrainableModel, mean_loss
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ def _try_gradient(name: str, module: nn.Module, samples: Samples, rows: np.ndarr
         ) from error
     if value.requires_grad:
         _tell_of_unheld(bench, x)
+        trial = TrainableModel(module, compute)
+        warn_of_plain_state(module, trial, lambda: mean_loss(samples.task)(trial.module, x, y))
         return
     task = f", or the task {samples.task.name} does" if is_own_task(samples.task) else ""
     raise FedscopeError(

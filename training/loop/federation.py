@@ -302,6 +302,7 @@ class Federation:
             label_counts=self.partition.label_counts[ids],
             validator=self.validator,
             adapters=self.adapters,
+            seed=self.config.run.seed,
         )
 
     def _measure(

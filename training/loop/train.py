@@ -52,6 +52,7 @@ from ..local.own_randomness import draws_by_itself, unseeded, warn_of_draws, wat
 from ..local.profile import ROUND, Profile, time_span
 from ..local.resources import disk_aside, disk_needed, refuse_small_disk, say_memory_of
 from ..local.trial_batch import trial_rows, try_batch
+from ..local.unrecorded_state import MethodMemory
 from ..models.custom import Factory, OwnModel
 from ..tasks import resolve_task, trained_task
 from ..user_code.kept_source import entries_of, playing, say_changed, write_texts
@@ -430,12 +431,13 @@ def run_rounds(federation: Federation, position: Position, writer: RunWriter, op
     federation = replace(federation, storage=CohortStorage(writer.path))
     # of a model that draws by itself it is said already
     methods = unseeded(() if writer.run.info.get("own_draws") else (config.client, config.server, config.average))
+    memory = MethodMemory((config.client, config.server, config.average))
     beside = {"always": engine.compute.is_gpu, "never": engine.profile is not None}  # a profile's parts add up
     with Recording(writer, config, RunMemory(writer.run), options.watcher, **beside) as recording:
         while position.round < min(config.run.rounds, options.until or config.run.rounds):
             number = position.round + 1
             with time_span(engine.profile, ROUND, number):
-                with watching_draws(methods):
+                with watching_draws(methods), memory.watching():
                     record, position = federation.run_round(position, recording, recording)
                 with time_span(engine.profile, "recording", number):
                     recording.add(record, position)

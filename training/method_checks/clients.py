@@ -1,4 +1,4 @@
-"""Checks of a client method: of the order in which clients are trained, and of several trained at once."""
+"""Checks of a client method: the order in which clients are trained, their random numbers, several trained at once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from ...checkpoints import Weights
 from ..local.engine import FEWEST, Engine, Trained
 from ..local.local_training import LocalTask
+from ..local.own_randomness import CLIENT_SEED
 from ..local.vectorized_model import why_not_vectorised
 from .in_memory import RoundsInMemory
 from .outcome import CheckFailed, NotAsked, apart, digits, length, share
@@ -52,6 +53,30 @@ def order(subject: Subject) -> str:
     if sums and max(sums) > TOGETHER:
         raise CheckFailed(f"trained in another order, the mean message is off by {digits(max(sums))} of its norm")
     return f"{len(tasks)} clients trained in the reverse order come back the same, bit for bit"
+
+
+def draws(subject: Subject) -> str:
+    """One client, trained in one batch of all its samples, whose order is then none, with another seed, round, number
+    and draw: noise that all but the draw change is the same in all replays of a round."""
+    (task, *_) = tasks_after(subject, 1)
+    method = replace(subject.federation.config.client, batch=max(1, len(task.indices)))
+
+    def trained(**changes: Any) -> np.ndarray:
+        found = subject.engine.train(method, [replace(task, augment="none", **changes)], np.ones(1))
+        return np.asarray(found.clients.parameters - task.start.parameters)
+
+    one = trained()
+    off = {name: _off(one, trained(**{name: getattr(task, name) + 1})) for name in ("seed", "round", "client", "draw")}
+    others = min(off["seed"], off["round"], off["client"])
+    if not others > TOGETHER:
+        raise NotAsked("it draws no random numbers of its own by seed, round and client")
+    if not off["draw"] > TOGETHER:
+        raise CheckFailed(
+            f"another seed, round or client moves a client's update by {digits(others)} of its norm or more, another "
+            f"draw by {digits(off['draw'])}: replays (decompose --draws local:R) would all meet the same noise; draw "
+            f"from {CLIENT_SEED}"
+        )
+    return f"random numbers of its own move a client's update by {digits(off['draw'])} of its norm from draw to draw"
 
 
 def vectorised(subject: Subject) -> str:

@@ -33,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     Check("combinations", combinations.composes, trained=True),
     Check("identical-clients", servers.identical_clients, ("server",)),
     Check("order", order, ("client", "server"), repeatable=True),
+    Check("draws", clients.draws, ("client",), repeatable=True),
     Check("weight-0", servers.weight_0, ("server",), repeatable=True),
     Check("vectorised", clients.vectorised, ("client",), repeatable=True),
     Check("columns", columns.same_bits, ("server",), repeatable=True),

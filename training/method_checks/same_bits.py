@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from ...checkpoints import Run
+from ..local.own_randomness import SERVER_SEED
 from ..loop.federation import Unwatched
 from ..loop.train import resume
 from .outcome import CheckFailed, apart, digits, length, share
@@ -36,7 +37,7 @@ def _step_twice(subject: Subject) -> None:
         off = share(apart(one.parameters, other.parameters), length(one.parameters))
         raise CheckFailed(
             f"one step, taken twice, gives another model the second time, off by {digits(off)} of its norm; draw from "
-            "np.random.default_rng([cohort.round, ...]), and keep what lasts in the state that step returns"
+            f"{SERVER_SEED}, and keep what lasts in the state that step returns"
         )
 
 

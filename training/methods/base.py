@@ -245,6 +245,9 @@ class Cohort:
         validator: losses and errors [M] of models [M, P] on the samples that the server names, see
             :attr:`ServerMethod.validates_on`; None where it names none.
         adapters: what a run says of its adapters' rank and scale, as ``run.json`` has it; empty where it says nothing.
+        seed: the run's, ``run.seed``; 0 of a run of another program. A server that draws random numbers makes its
+            generator of it and of the round, ``np.random.default_rng((cohort.seed, cohort.round))``: then a run that is
+            resumed draws the same, and one of another seed does not.
     """
 
     round: int
@@ -258,6 +261,7 @@ class Cohort:
     label_counts: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.int64))
     validator: Validator | None = None
     adapters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
 
 
 @holds_arrays()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import fedscope
 from fedscope.checkpoints import FedscopeWarning
+from fedscope.decomposition.reaggregation.server_inputs import recorded_cohort
 from fedscope.evaluation.samples import Samples
 from fedscope.methods import (
     ClientMethod,
@@ -30,6 +31,7 @@ from fedscope.methods import (
     mean_update,
 )
 from fedscope.training.local.own_randomness import draws_by_itself
+from fedscope.training.loop.run_history import config_at
 
 
 class Functional(nn.Module):
@@ -110,7 +112,7 @@ class SeededNoise(Noise):
     """As the sentence says, of NumPy's."""
 
     def noise(self, g: Tensor, task: LocalTask) -> Tensor:
-        draw = np.random.default_rng((task.seed, task.round, task.client))
+        draw = np.random.default_rng((task.seed, task.round, task.client, task.draw))
         return torch.as_tensor(draw.normal(size=tuple(g.shape)), dtype=g.dtype)
 
 
@@ -124,22 +126,22 @@ class TorchSeededNoise(Noise):
 class NoisyServer(ServerMethod):
     """Noise of the mean."""
 
-    def drawn(self, size: int, round: int) -> np.ndarray:
+    def drawn(self, size: int, cohort: Cohort) -> np.ndarray:
         return np.random.normal(0, 0.01, size)  # noqa: NPY002
 
     def step(self, state: State, start: Weights, clients: Weights, cohort: Cohort) -> Served:
-        moved = start.parameters + mean_update(start, clients) + self.drawn(start.layout.size, cohort.round)
+        moved = start.parameters + mean_update(start, clients) + self.drawn(start.layout.size, cohort)
         return Served(moved.astype(start.layout.dtype))
 
 
 class PythonServer(NoisyServer):
-    def drawn(self, size: int, round: int) -> np.ndarray:
+    def drawn(self, size: int, cohort: Cohort) -> np.ndarray:
         return np.full(size, 0.01 * random.random())
 
 
 class SeededServer(NoisyServer):
-    def drawn(self, size: int, round: int) -> np.ndarray:
-        return np.random.default_rng((7, round)).normal(0, 0.01, size)
+    def drawn(self, size: int, cohort: Cohort) -> np.ndarray:
+        return np.random.default_rng((cohort.seed, cohort.round)).normal(0, 0.01, size)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,29 @@ def test_methods_that_draw_from_a_shared_stream_are_told_of(given: Any, stream: 
         fedscope.train(out=tmp_path / "run", **how, **given)
     said = {str(one.message) for one in told if "'s own stream, which no seed" in str(one.message)}
     assert len(said) == bool(stream)
-    assert all(re.search(rf":\w+ drew random numbers from {stream}'s own stream", one) for one in said)
+    sentence = (
+        rf"a round of \S+:\w+ drew random numbers from {stream}'s own stream, which no seed of the run sets: where its "
+        "numbers depend on them, they differ from run to run; draw them from a generator with a seed of its own in "
+        r"each round: of a client np\.random\.default_rng\(\(task\.seed, task\.round, task\.client, task\.draw\)\), of "
+        r"a server np\.random\.default_rng\(\(cohort\.seed, cohort\.round\)\), or "
+        r"torch\.Generator\(\)\.manual_seed\(\.\.\.\) with a number drawn from it"
+    )
+    assert all(re.fullmatch(sentence, one) for one in said), said
+
+
+def test_a_server_that_draws_as_advised_differs_between_seeds_and_is_made_again(tmp_path: Path) -> None:
+    """A run that is trained again or resumed has its noise; a round that is aggregated again has it, too."""
+    draw = np.random.default_rng(0)
+    data = draw.normal(size=(40, 64)).astype(np.float32), np.arange(40) % 10
+    how: dict[str, Any] = {"data": data, "rounds": 2, "clients": 4, "partition": "iid", "participation": 1.0}
+    how |= {"server": SeededServer, "lr": 1e-9}
+    runs = [fedscope.train(out=tmp_path / str(i), seed=s, **how) for i, s in enumerate((3, 3, 4))]
+    models = [run.round(2).read("global").parameters - run.round(1).read("global").parameters for run in runs]
+    np.testing.assert_array_equal(models[0], models[1])
+    for run, seed, moved in zip(runs[1:], (3, 4), models[1:], strict=True):
+        expected = np.random.default_rng((seed, 2)).normal(0, 0.01, moved.size)
+        np.testing.assert_allclose(moved, expected, rtol=0, atol=1e-6)
+        assert recorded_cohort(run, run.round(2), config_at(run, 2)).seed == seed
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,37 @@ class Unseeded(ClientMethod):
 
 
 @dataclass(frozen=True)
+class Perturbed(ClientMethod):
+    """Sends its model with noise, which replays have, too."""
+
+    def numbers(self, task: LocalTask) -> tuple[int, ...]:
+        return task.seed, task.round, task.client
+
+    def train(self, task: LocalTask) -> LocalUpdate:
+        update = local_sgd(task, self)
+        model, draw = update.weights, np.random.default_rng(self.numbers(task))
+        noise = 0.01 * draw.normal(size=model.parameters.shape)
+        moved = (model.parameters + noise).astype(model.layout.dtype)
+        return replace(update, weights=replace(model, parameters=moved))
+
+
+@dataclass(frozen=True)
+class PerturbedAnew(Perturbed):
+    """As the sentence advises."""
+
+    def numbers(self, task: LocalTask) -> tuple[int, ...]:
+        return task.seed, task.round, task.client, task.draw
+
+
+@dataclass(frozen=True)
+class PerturbedOnce(Perturbed):
+    """The same in all rounds: no noise of a round's."""
+
+    def numbers(self, task: LocalTask) -> tuple[int, ...]:
+        return task.seed, task.client
+
+
+@dataclass(frozen=True)
 class OwnMean(AverageMethod):
     """The mean of the last two globals: an average as it should be."""
 
@@ -316,13 +347,20 @@ WRONG: list[tuple[type[Any], str, str]] = [
     (Brave, "nan", "a client whose samples are NaN returns a finite model and the loss 0, so that nobody learns of it"),
     (OneForAll, "vectorised", r"8 clients in one pass: .* off by \S+ of the norm from one by one, more than 1.0e-05"),
     (Unseeded, "same-seed", "trained twice with one seed, rounds/00001.h5"),
+    (
+        Perturbed,
+        "draws",
+        r"^another seed, round or client moves a client's update by \d\S+ of its norm or more, another draw by \S+: "
+        r"replays \(decompose --draws local:R\) would all meet the same noise; draw from "
+        r"np\.random\.default_rng\(\(task\.seed, task\.round, task\.client, task\.draw\)\)$",
+    ),
     (WrongMembers, "members", r"members\(2\) = \(1, 2\), but the average is off by \S+ of its norm from the mean"),
     (BeginsLate, "begins", r"begins\(\) = 3, but round 1 differs from one without an average: .*averaged"),
     (LooksFar, "looks-back", r"in round 3 it looks 2 rounds back, but reaches_back\(\) = 1; a resumed run would not"),
     (SkipsNaN, "nan", "the global model of round 1 is NaN, and the average of round 1 is finite"),
 ]  # fmt: skip
-#: the five of the ordinary suite's, and those that cost little
-ORDINARY = (FirstCountsTwice, Noisy, Growing, Swallowing, AllAlike, Copying, LooksFar)
+#: those of the ordinary suite, and those that cost little
+ORDINARY = (FirstCountsTwice, Noisy, Growing, Swallowing, AllAlike, Copying, Perturbed, LooksFar)
 
 
 def asked_of(kind: type[Any], check: str) -> Any:
@@ -344,6 +382,21 @@ def test_a_wrong_method_is_caught_by_the_check_that_is_about_it(kind: type[Any],
     assert re.search(words, line.words), line.words
     with pytest.raises(AssertionError, match=rf"{kind.__name__}: \d+ checks passed and 1 failed \({check}\)\nFAILED"):
         report.raise_for_failures()
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (PerturbedAnew, r"random numbers of its own move a client's update by \d\S+ of its norm from draw to draw"),
+        (PerturbedOnce, "it draws no random numbers of its own by seed, round and client"),
+        ("fedprox", "it draws no random numbers of its own by seed, round and client"),
+    ],
+)
+def test_noise_with_the_draw_and_none_are_right(kind: Any, words: str) -> None:
+    """A choice that is the same in all rounds is no noise of a round's."""
+    (line,) = check_method(kind, only=["draws"]).lines
+    assert line.outcome == ("passed" if kind is PerturbedAnew else "not asked"), line
+    assert re.fullmatch(words, line.words), line.words
 
 
 @pytest.mark.slow
