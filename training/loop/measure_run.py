@@ -246,7 +246,9 @@ class _Plan:
         old = {t: [name for name in names if name not in over[t]] for t, names in old.items()}
         # a loop may have given numbers of its own of models that it has not recorded
         ours = {name for own in (done, self.there, self.earlier) for name in own.get(self.rounds[-1], ())}
-        last = {name: float(now[name]) for name in sorted(ours & now.keys()) if is_number(now[name])}
+        last = {
+            name: float(value) for name, value in now.items() if name in ours and value is not None and is_number(value)
+        }
         return MeasuredRun(
             run.path,
             new=group_by_column(fresh),
