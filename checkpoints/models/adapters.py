@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..io.errors import FedscopeError
+from ..io.errors import FedscopeError, list_few
 from ..io.number_words import exact
 from ..io.untrusted import read_json
 from .adapter_bases import EARLIER, INIT, NAME, SHA256, changed_base, is_whole, located, refuse_other_base
@@ -259,6 +259,20 @@ def refuse_other_scale(one: object, of_one: Mapping[str, Any], other: object, of
                 "or layers, so they must not be averaged or compared; leave one out"
             )
     refuse_other_base(one, of_one, other, of_other)
+
+
+def taken_scale(unsaid: Sequence[object], other: object) -> str:
+    """Return the sentence on adapters whose scale nothing says, beside one whose scale is known.
+
+    >>> taken_scale(["b"], "a")
+    'b: the scale of this adapter is not known, and taken to be that of a; put its own adapter_config.json beside it'
+    """
+    one = len(unsaid) == 1
+    of, own = ("this adapter", "its own") if one else ("these adapters", "each one's")
+    return (
+        f"{list_few(unsaid, 3)}: the scale of {of} is not known, and taken to be that of {other}; put {own} {_CONFIG} "
+        f"beside {'it' if one else 'it, in a folder of its own'}"
+    )
 
 
 def _is_list(value: Any) -> bool:

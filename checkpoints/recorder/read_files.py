@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few
-from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside
+from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside, taken_scale
 from ..models.expected import STATISTICS, ExpectedModel
 from ..models.files import file_and_key, read_tensors
 from ..models.quantised import refuse_quantised
@@ -71,6 +71,7 @@ class FileReader:
         self._names = None if architecture is None else architecture.layout.names
         self._ordered = architecture is not None
         self._scales: dict[str, tuple[Path, dict[str, Any]]] = {}
+        self._unsaid: list[Path] = []
         self.adapters = ""
 
     def read(self, path: Path) -> ModelTensors:
@@ -81,7 +82,8 @@ class FileReader:
                 architecture or the first file is named; adapters of another rank or scale than the first.
         """
         file, _ = file_and_key(str(path))
-        self._refuse_other_scale("beside", path, scale_beside(Path(file)))
+        beside = scale_beside(Path(file))
+        self._refuse_other_scale("beside", path, beside)
         kind, tensors, notes = read_tensors(path, self._expected)
         refuse_quantised(path, tensors)  # before float8 becomes float32
         for note in notes:
@@ -97,7 +99,10 @@ class FileReader:
         if not self.adapters:
             self.adapters = about_adapters(model.arrays)
         if self.adapters:
-            self._refuse_other_scale("in", path, scale_of_tensors(model))
+            inside = scale_of_tensors(model)
+            self._refuse_other_scale("in", path, inside)
+            if not beside and not inside and path not in self._unsaid:
+                self._unsaid.append(path)
         if not self._ordered and kind != "safetensors" and set(model.arrays) == set(self._names or ()):
             self._names, self._ordered = tuple(model.arrays), True
         self._refuse_other(path, model)
@@ -120,6 +125,13 @@ class FileReader:
     def sentences(self) -> list[str]:
         """List the changes, a sentence each, with the first of the files."""
         return [f"{list_few(paths, 3)}: {note}" for note, paths in self.notes.items()]
+
+    def taken_scales(self) -> str:
+        """Return the sentence on adapters whose scale no file says, and which are taken to have another's; "" without.
+
+        Nothing is taken where no file says a scale: then the run says none, or what was typed for all of them.
+        """
+        return taken_scale(self._unsaid, self.scale[0]) if self._unsaid and self.scale is not None else ""
 
     def _note(self, path: Path, note: str) -> None:
         paths = self.notes.setdefault(note, [])

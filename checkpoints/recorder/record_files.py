@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..io.errors import FedscopeError, list_few, spans
+from ..io.warn_user import warn_user
 from ..models.adapters import alphas_of, checked_alpha, settings_of_adapters, settings_of_run
 from ..models.weights import BFLOAT16, Weights, to_bfloat16
 from ..rounds.round import Round
@@ -101,6 +102,8 @@ def record_files(
     about |= {} if server is None else {"served": server}
     open_recorder = partial(_FileRecorder, out, architecture, given, about=about, force=force, resume=torn is not None)
     there = _record_rounds(rounds, counts.rounds, out, torn, open_recorder, lora_alpha)
+    if lora_alpha is None and (taken := rounds.reader.taken_scales()):
+        warn_user(taken)
     made = [number for number, own in enumerate(files.rounds, start=1) if own.global_ is None]
     gone_on = [f"{out} held rounds 1 to {there} of this import, which was interrupted; they stay"] if there else []
     return [

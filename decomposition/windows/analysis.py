@@ -9,13 +9,13 @@ from ...analysis.analysis import PreparedAnalysis, SettingsAndCompute, analysis,
 from ...analysis.execution import ROUNDS, Execution, Report, WorkUnit
 from ...analysis.rounds import Rounds, parse_rounds
 from ...analysis.run_identity import identity
-from ...analysis.runs import RunLike, resolve_runs
+from ...analysis.runs import RunLike, as_runs, resolve_runs
 from ...analysis.settings import EvaluationConfig, EvaluationSettings, refuse_unknown_choice
 from ...checkpoints import FedscopeError, Run
 from ...evaluation.device import precision_of
 from ...training.inputs.samples import common_samples, dataset_of, describe_samples, given_settings, module_for
 from .checkpoint_result import CheckpointWindows
-from .over_checkpoints import folder_in, windows_of_checkpoints
+from .over_checkpoints import folder_in, refuse_files, windows_of_checkpoints
 from .result import RoundMeans, WindowMeans
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def wima(
                 + "; leave it out"
             )
         return windows_of_checkpoints(runs, windows, weights, rounds, source)
+    refuse_files(as_runs(runs))
     if weights is not None:
         said = weights if isinstance(weights, str) else ",".join(weights)
         raise FedscopeError(

@@ -200,6 +200,19 @@ def folder_in(runs: RunLike | Sequence[RunLike], *, sure: bool = True) -> Path |
     return folder if sure or is_checkpoint_folder(folder) else None
 
 
+def refuse_files(given: Sequence[RunLike]) -> None:
+    """Refuse files of models, whose folder is what is read.
+
+    Raises:
+        FedscopeError: names the first of them, and its folder.
+    """
+    file = next((Path(one) for one in given if not isinstance(one, Run) and Path(one).is_file()), None)
+    if file is not None:
+        raise FedscopeError(
+            f"{file} is a file, but wima reads runs, or a folder of checkpoints; give their folder, {file.parent}"
+        )
+
+
 def checkpoints_in(runs: RunLike | Sequence[RunLike], rounds: Rounds) -> tuple[Run, Round]:
     """Return the run and the round whose clients are the checkpoints: that of RUN@ROUND, or the only one of a run.
 
@@ -207,6 +220,7 @@ def checkpoints_in(runs: RunLike | Sequence[RunLike], rounds: Rounds) -> tuple[R
         FedscopeError: several runs; several rounds, and none is named.
     """
     given = as_runs(runs)
+    refuse_files(given)
     if len(given) != 1:
         raise FedscopeError(f"--checkpoints takes one run, but got {len(given)} runs; ask for each alone")
     (run,) = given

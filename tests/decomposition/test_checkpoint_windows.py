@@ -289,3 +289,15 @@ def test_the_figure_has_a_line_a_weighting_and_its_band() -> None:
     assert np.isnan(lines[0].get_ydata()[1])
     low = min(vertex[1] for vertex in axes.collections[0].get_paths()[0].vertices)
     assert low == pytest.approx(0.05 - 1.96 * 0.01)
+
+
+def test_files_of_models_are_refused_with_their_folder(tmp_path: Path) -> None:
+    files = [tmp_path / f"ck-{k}.pt" for k in (0, 1)]
+    for file in files:
+        file.write_bytes(b"")
+    said = f"{files[0]} is a file, but wima reads runs, or a folder of checkpoints; give their folder, {tmp_path}"
+    asked: list[dict[str, Any]] = [{"weights": "linear"}, {"checkpoints": True}]
+    for more in asked:
+        with pytest.raises(FedscopeError) as caught:
+            fedscope.wima(files, **more)
+        assert str(caught.value) == said

@@ -11,6 +11,7 @@ import pytest
 
 import fedscope
 from fedscope import reaggregate
+from fedscope.checkpoints import FedscopeWarning
 from fedscope.cli.main import run as command
 
 pytestmark = pytest.mark.same_elsewhere
@@ -86,3 +87,35 @@ def test_reaggregate_says_so_too(tmp_path: Path) -> None:
     assert asked.note == f"the file of a model {PLAIN}"
     other = reaggregate.prepare(recorded(tmp_path / "plain", lora=False, **about), rounds="1", servers=["fma"])
     assert other.note == ""
+
+
+@pytest.mark.parametrize("without", [0, 1])
+@pytest.mark.parametrize("plain", [False, True])
+def test_an_adapter_without_its_configuration_takes_anothers_scale_with_a_warning(
+    tmp_path: Path, without: int, plain: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded(tmp_path / "lora")
+    places = []
+    for k in (0, 1):
+        folder = tmp_path / f"ad{k}"
+        folder.mkdir()
+        file = folder / "adapter_model.safetensors"
+        assert command(["export", f"{run}@1/client-{k + 1}", str(file)]) == 0
+        if k != without:
+            (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 8}))
+        places.append(file if plain and k == without else folder)
+    capsys.readouterr()
+    lacks, other = (tmp_path / f"ad{k}" / "adapter_model.safetensors" for k in (without, 1 - without))
+    said = (
+        f"{lacks}: the scale of this adapter is not known, and taken to be that of {other}; put its own "
+        "adapter_config.json beside it"
+    )
+    assert command(["import", *map(str, places), "--out", str(tmp_path / "one")]) == 0
+    assert f"fedscope: {said}\n" in capsys.readouterr().err
+    with pytest.warns(FedscopeWarning) as caught:
+        fedscope.import_models(places, tmp_path / "two")
+    assert said in [str(one.message) for one in caught]
+    # the remedy works
+    (tmp_path / f"ad{without}" / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 8}))
+    assert command(["import", *map(str, places), "--out", str(tmp_path / "three")]) == 0
+    assert "is not known" not in capsys.readouterr().err

@@ -24,7 +24,8 @@ class TaskArithmetic(ServerMethod):
         w⁺ = w + λ Σ p_i τ_i
 
     The paper adds λ' Σ τ_i. With equal weights that is λ = C λ' (chosen, so that λ does not grow with the cohort). A
-    negative λ takes what was learnt away from the base; λ = 1 is FMA, λ = 0 the base itself.
+    negative λ takes what was learnt away from the base; λ = 1 is FMA, λ = 0 the base itself. Running statistics are
+    the clients' mean, with p, whatever λ.
     """
 
     about: ClassVar[MethodInfo] = MethodInfo(
