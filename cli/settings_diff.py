@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..analysis.run_identity import METRICS, other_rounds
+from ..analysis.run_identity import METRICS, is_renamed, other_rounds
 from ..checkpoints import real_path
 from ..checkpoints.io.errors import list_few, spans
 from ..checkpoints.io.number_words import exact
@@ -122,7 +122,14 @@ def differences(kept: Mapping[str, Any], asked: Mapping[str, Any], changed: Sequ
         of_task = ("task_behaviour", "task_means_behaviour")
         left = [key for key in left if key not in of_task and not (key == "seed" and one_draws)]
     unkept = [key for key in left if _is_unkept(key, kept, asked)]
-    said = [_difference(key, kept.get(key), asked.get(key)) for key in left if key not in unkept]
+    told = bool(kept.get(METRICS)) and kept.get(METRICS) == asked.get(METRICS)
+    said = [
+        _run(kept.get(key), asked.get(key), same_metrics=told)
+        if key == "run"
+        else _difference(key, kept.get(key), asked.get(key))
+        for key in left
+        if key not in unkept
+    ]
     if unkept:
         said.append(f"an earlier fedscope, which kept nothing that tells {' and '.join(CODE[key] for key in unkept)}")
     return " and ".join(said)
@@ -138,8 +145,6 @@ def _difference(key: str, kept: Any, asked: Any) -> str:
     """``--grid 21 (not 51)``."""
     if key in WORDS:
         return WORDS[key]
-    if key == "run":
-        return _run(kept, asked)
     if key == "adaptive":  # a number, of what may be measured, that --budget says and that refuses no result
         kept, asked = kept is not None, asked is not None
     if isinstance(kept, dict) and isinstance(asked, dict):
@@ -165,12 +170,19 @@ def option_differs(param: click.Parameter, kept: Any, asked: Any) -> str:
     return f"{shown} {there} (not {here})" if there and here and there != here else f"another {shown}"
 
 
-def _run(kept: Any, asked: Any) -> str:
-    """Another run, or the same one in another state."""
+def _run(kept: Any, asked: Any, *, same_metrics: bool) -> str:
+    """Another run, or the same one in another state, or under another name.
+
+    Args:
+        same_metrics: whether what tells the runs' metrics from others is equal.
+    """
     there, here = ([one] if isinstance(one, dict) else list(one or []) for one in (kept, asked))
     paths = list_few(one["path"] for one in there)
     if [real_path(one["path"]).name for one in there] != [real_path(one["path"]).name for one in here]:
-        return f"the run{'s' if len(there) > 1 else ''} {paths}"
+        several = len(there) > 1
+        if is_renamed(there, here, same_metrics=same_metrics):
+            return f"these runs under other names, {paths}" if several else f"this run under another name, {paths}"
+        return f"the run{'s' if several else ''} {paths}"
     for before, now in zip(there, here, strict=True):
         if before.get("created") != now.get("created"):
             return f"{before['path']} before it was made again"

@@ -278,6 +278,8 @@ def is_tensor(value: Any) -> bool:
 def _refuse(place: object, loaded: Any) -> None:
     if not isinstance(loaded, Mapping) or not loaded:
         raise FedscopeError(f"{place} holds {type(loaded).__name__}, not a state_dict; save model.state_dict()")
+    if unnamed := [repr(name) for name in loaded if not isinstance(name, str)]:
+        raise FedscopeError(f"{place} has keys that are no text ({list_few(unnamed, 4)}); save model.state_dict()")
     strange = [str(name) for name, value in loaded.items() if not is_tensor(value)]
     raise FedscopeError(f"{place} holds other things than tensors ({list_few(strange, 4)}); save model.state_dict()")
 

@@ -126,8 +126,9 @@ def open_entry(
 
     Raises:
         FedscopeError: as :class:`~fedscope.checkpoints.io.hdf5_validation.ValidatedFile`; an encoding that is not
-            known.
+            known; a group with a tensor that the run's layout lacks.
     """
+    file.refuse_unlisted(group)
     path, shape = f"{group}/{entry.name}", ((len(file.ids),) if stacked else ()) + entry.shape
     if entry.stored == BFLOAT16:
         bits = ValueEncoding(np.dtype(np.uint16), from_bfloat16)

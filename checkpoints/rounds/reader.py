@@ -36,6 +36,18 @@ def open_round(path: Path, layout: Layout, *, anew: bool = False) -> Iterator[Ro
         yield RoundFile(file, path, layout, anew=anew)
 
 
+class OtherLayoutError(FedscopeError):
+    """A file of a round, as it was written, that holds a tensor which the run's layout lacks.
+
+    Attributes:
+        what: a clause on it.
+    """
+
+    def __init__(self, path: Path, tensor: str) -> None:
+        self.what = f"it holds {tensor}, which the layout in run.json lacks"
+        super().__init__(f"{path} does not fit its run: {self.what}; restore run.json from a copy")
+
+
 class RoundFile:
     """An open round file, read by path. What its table of checksums says is compared at the first read of a process.
 
@@ -56,6 +68,7 @@ class RoundFile:
         self._marks = VERIFIED.marks(self._identity) if self.has_table and not anew else {}
         self._table: ChecksumTable | None = None
         self._sums: dict[str, dict[int, int]] = {}
+        self._listed: set[str] = set()
 
     # --- what there is ---
 
@@ -73,6 +86,22 @@ class RoundFile:
                 )
             self._marks[f"{group}/"] = 1
         return found
+
+    def refuse_unlisted(self, group: str) -> None:
+        """Refuse a group of models that holds another tensor than those of the run's layout: all that is read goes by
+        the layout, and numbers would be those of a part of the model. Nothing of the models is read.
+
+        Files without checksums do not say what was written, and pass.
+
+        Raises:
+            FedscopeError: names the first, and ``run.json``, because the file is as it was written.
+        """
+        if not self.has_table or group in self._listed:
+            return
+        others = self.table.below(group) - {name.partition("/")[0] for name in self.layout.names}
+        if others:
+            raise OtherLayoutError(self.path, f"{group}/{min(others)}")
+        self._listed.add(group)
 
     # --- checksums ---
 

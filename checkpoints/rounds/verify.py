@@ -12,7 +12,7 @@ from ..io.errors import FedscopeError
 from ..io.hdf5_validation import DamagedError
 from .metadata import read_metadata, read_names, read_sketch, read_whole_sketch
 from .models import open_entry, read_client_state, read_state
-from .reader import RoundFile, open_round
+from .reader import OtherLayoutError, RoundFile, open_round
 from .round import Round
 from .run_identity import read_identity
 from .writer import CLIENTS, MODELS, SAMPLED, SAMPLED_STARTS, STARTS
@@ -90,7 +90,14 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
     rows = {CLIENTS: cohort, STARTS: cohort, SAMPLED: sampled, SAMPLED_STARTS: sampled}
     for group in (*MODELS, *rows):
         file.ids = rows.get(group, ())
-        for entry in file.layout.entries if group in there else ():
+        if group not in there:
+            continue
+        try:
+            file.refuse_unlisted(group)
+        except FedscopeError as error:
+            faults.append(_clause(error))
+            continue
+        for entry in file.layout.entries:
             try:
                 open_entry(file, group, entry, stacked=group in rows)
             except FedscopeError as error:
@@ -111,4 +118,4 @@ def _walk(file: RoundFile, round_: Round, faults: list[str]) -> int:
 
 
 def _clause(error: Exception) -> str:
-    return error.what if isinstance(error, DamagedError) else str(error)
+    return error.what if isinstance(error, DamagedError | OtherLayoutError) else str(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -24,8 +23,7 @@ def command(kind: str, name: str) -> None:
     KIND is client, server, average, model, data or partition. The file has a formula, settings and a test. It is never
     written over another one.
     """
-    from ...checkpoints import FedscopeError
-    from ...checkpoints.io.safe_write import open_own
+    from ...checkpoints import FedscopeError, write_durably
     from ...training.settings.code_kinds import KINDS as ALL
     from ...training.settings.entry_points import importable_elsewhere
     from ...training.user_code.templates import called, filled
@@ -36,14 +34,13 @@ def command(kind: str, name: str) -> None:
         offer = offer if offer.isidentifier() else "mine"
         raise FedscopeError(f"{name!r} is no name of a module; give letters, digits and _, as in {offer}")
     path = Path(f"{module}.py")
-    if path.exists() or path.is_symlink():
-        raise FedscopeError(f"{path} is there already, and nothing is written over it; give another NAME")
+    _refuse_taken(path)
     if where := importable_elsewhere(module):
         raise FedscopeError(f"{module!r} is a module already ({where}), which the file would hide; give another NAME")
     try:
-        descriptor = open_own(path, "a file of code", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(filled(kind, module))
+        with write_durably(path) as temporary:
+            temporary.write_text(filled(kind, module), encoding="utf-8")
+            _refuse_taken(path)  # by what has come in between
     except OSError as error:
         raise FedscopeError(f"{path} cannot be written ({error.strerror}); go to a folder of your own") from error
     from ...checkpoints.io.shell_words import command_line
@@ -55,3 +52,11 @@ def command(kind: str, name: str) -> None:
     more = ["--average", "none"] if kind in ("client", "server") else []
     data = ["--model", "mlp"] if kind == "data" else []
     say(f"  train it: {command_line('train', flag, own, *more, *data, '--rounds', 10)}")
+
+
+def _refuse_taken(path: Path) -> None:
+    """Refuse to write over anything."""
+    from ...checkpoints import FedscopeError
+
+    if path.exists() or path.is_symlink():
+        raise FedscopeError(f"{path} is there already, and nothing is written over it; give another NAME")

@@ -91,5 +91,30 @@ def other_rounds(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> list[int]
     return sorted(int(number) for number in before.keys() & now.keys() if before[number] != now[number])
 
 
+def is_renamed(kept: Sequence[Any], asked: Sequence[Any], *, same_metrics: bool = False) -> bool:
+    """Check whether :func:`identity` s are of the same runs in folders of other names, moved or copied. Runs may have
+    been made in the same second, so rounds that both say must be the same ones.
+
+    Args:
+        same_metrics: whether the runs' metrics, which the question reads, are known to be the same.
+
+    >>> run = {"path": "g/x", "created": "then", "seals": {"1": "a"}}
+    >>> is_renamed([run], [{**run, "path": "g/y"}]), is_renamed([run], [{**run, "path": "g/y", "seals": {"1": "b"}}])
+    (True, False)
+    >>> is_renamed([{**run, "seals": {}}], [{**run, "path": "g/y"}])
+    False
+    """
+    if len(kept) != len(asked):
+        return False
+    for before, now in zip(kept, asked, strict=True):
+        seals = (before.get(SEALS), now.get(SEALS))
+        told = all(isinstance(one, dict) for one in seals) and bool(seals[0].keys() & seals[1].keys())
+        if before.get("created") is None or not (told or same_metrics):
+            return False
+        if not is_same_run({**before, "path": now["path"]}, now):
+            return False
+    return True
+
+
 def _placeless(run: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: value for key, value in run.items() if key != SEALS}, "path": real_path(run["path"]).name}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
 import numpy as np
+import xxhash
 
 from ..checkpoints.io.atomic import write_durably
 from ..checkpoints.io.errors import FedscopeError, list_few
@@ -25,6 +26,8 @@ from .versions import of_installed
 AGAIN = "compute it again with --force"
 #: what the JSON file says of its tables: their numbers of rows, by suffix, so that one which was cut is noticed
 COUNTS = "table_rows"
+#: and the checksum of each one's bytes, by suffix, so that one which was edited is noticed
+SUMS = "table_xxh3"
 
 
 def number(text: str) -> float | None:
@@ -174,13 +177,13 @@ class TableResult(Result):
         base = expand_home(base)
         paths = self.paths(base)
         paths[0].parent.mkdir(parents=True, exist_ok=True)
-        counts = {}
+        written = {}
         for path, table, rows in zip(paths, self.tables, self.rows(), strict=False):
             if rows is not None:
-                counts[table.suffix] = write_csv(path, tuple(table.columns), rows)
+                written[table.suffix] = path, write_csv(path, tuple(table.columns), rows)
             else:
                 path.unlink(missing_ok=True)  # an earlier result's
-        info = {**self.head(), COUNTS: counts, "attrs": dict(self.attrs)}
+        info = {**self.head(), **describe_tables(written), "attrs": dict(self.attrs)}
         write_info(paths[-1], self.format, self.version, info)
         return [*(path for path in paths if path.exists()), *self.derive(base)]
 
@@ -193,7 +196,8 @@ class TableResult(Result):
         """
         paths = cls.paths(base)
         head = read_info(paths[-1], cls.format, cls.version, cls.command, cls.older) if paths[-1].exists() else {}
-        counts = row_counts(head)
+        counts = head.get(COUNTS)
+        counts = counts if isinstance(counts, dict) else {}
         absent = {
             path
             for table, path in zip(cls.tables, paths, strict=False)
@@ -205,10 +209,12 @@ class TableResult(Result):
                 raise FedscopeError(
                     f"{path} does not exist: a result of {cls.command} is {names} in one folder; {AGAIN}"
                 )
-        tables = []
-        for table, path in zip(cls.tables, paths, strict=False):
-            tables.append([] if path in absent else table.read(path, cls.command))
-            refuse_cut(path, len(tables[-1]), counts.get(table.suffix), paths[-1].name)
+        tables = [
+            [] if path in absent else table.read(path, cls.command)
+            for table, path in zip(cls.tables, paths, strict=False)
+        ]
+        found = {table.suffix: (path, len(rows)) for table, path, rows in zip(cls.tables, paths, tables, strict=False)}
+        refuse_changed(found, head, paths[-1].name)
         try:
             made = cls.of_tables(head, *tables)
             with suppress(FedscopeError):  # a row that lacks is a sentence where it is asked for
@@ -338,28 +344,48 @@ def read_csv(path: Path, columns: Sequence[str], command: str, added: Sequence[s
     return rows
 
 
-def row_counts(info: dict[str, Any]) -> dict[str, Any]:
-    """Take what a JSON file says of its tables' numbers of rows out of it; nothing of an earlier version's.
+def describe_tables(written: Mapping[str, tuple[Path, int]]) -> dict[str, dict[str, Any]]:
+    """Return what a JSON file says of its tables, by suffix: their numbers of rows, and the checksum of their bytes.
 
-    >>> info = {COUNTS: {".subsets.csv": 3}, "rounds": []}
-    >>> row_counts(info), info
-    ({'.subsets.csv': 3}, {'rounds': []})
+    Args:
+        written: the path and the number of rows of each, by suffix.
     """
-    counts = info.pop(COUNTS, None)
-    return counts if isinstance(counts, dict) else {}
+    return {
+        COUNTS: {suffix: rows for suffix, (_, rows) in written.items()},
+        SUMS: {suffix: _sum(path) for suffix, (path, _) in written.items()},
+    }
 
 
-def refuse_cut(path: Path, rows: int, said: Any, info: str) -> None:
-    """Refuse a table that has another number of rows than its JSON file says; None: it does not.
+def refuse_changed(found: Mapping[str, tuple[Path, int]], info: dict[str, Any], name: str) -> None:
+    """Refuse a table that is not the one of which its JSON file tells, and take what it tells out of ``info``; files of
+    earlier versions tell less, or nothing.
+
+    Args:
+        found: the path and the number of rows of each, by suffix.
+        name: of the JSON file.
 
     Raises:
-        FedscopeError: has both numbers.
+        FedscopeError: another number of rows, and has both; another checksum.
     """
-    if said is not None and rows != said:
-        raise FedscopeError(
-            f"{path} has {rows} row{'s' if rows != 1 else ''}, and {info} says that it had {str(said)[:40]}, so one "
-            f"was changed or cut; {AGAIN}"
-        )
+    counts, sums = (said if isinstance(said := info.pop(key, None), dict) else {} for key in (COUNTS, SUMS))
+    for suffix, (path, rows) in found.items():
+        said = counts.get(suffix)
+        if said is not None and rows != said:
+            raise FedscopeError(
+                f"{path} has {rows} row{'s' if rows != 1 else ''}, and {name} says that it had {str(said)[:40]}, so "
+                f"one was changed or cut; {AGAIN}"
+            )
+        said = sums.get(suffix)
+        if said is not None and _sum(path) != said:
+            raise FedscopeError(
+                f"{path} is not the table that {name} was written with (its checksum is another), so one was changed; "
+                f"{AGAIN}"
+            )
+
+
+def _sum(path: Path) -> str:
+    """Return the checksum of a file's bytes."""
+    return xxhash.xxh3_64_hexdigest(path.read_bytes())
 
 
 def write_info(path: Path, format_: str, version: int, info: Mapping[str, Any]) -> None:

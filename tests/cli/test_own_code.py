@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -825,6 +827,23 @@ def test_the_matrix_of_a_personal_method_of_ones_own_takes_its_code(
 
 
 # --- something to begin with ---
+
+
+def test_new_leaves_nothing_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        assert run(["new", "server", "fedz"]) == 2
+    said = "fedscope: fedz.py cannot be written: the disk is full; make room, or write elsewhere\n"
+    assert capsys.readouterr().err == said
+    assert list(tmp_path.iterdir()) == []
+    assert run(["new", "server", "fedz"]) == 0, "the remedy is one"
 
 
 @pytest.mark.parametrize("kind", ["client", "server", "average", "model", "data", "partition"])

@@ -213,6 +213,22 @@ def test_results_are_of_the_rounds_that_they_were_measured_on(
     assert f"holds another result, of {of}; give another --out, or --force" in said
 
 
+def test_a_result_of_a_run_that_was_renamed_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """It bears the name that the run had; a run that only looks like it is another one."""
+    record("r", errors=True)
+    record("other", errors=True)
+    assert not is_read_back(capsys, "curves", "r", "--out", "q")
+    Path("r").rename("s")
+    main = "q.curves.json"
+    more = "give another --out, or --force to replace it"
+    said = refused(capsys, "curves", "s", "--out", "q")
+    assert said == f"fedscope: {main} holds another result, of this run under another name, r; {more}\n"
+    play_again("other", 2, error=0.5)
+    said = refused(capsys, "curves", "other", "--out", "q")
+    assert said == f"fedscope: {main} holds another result, of the run r; {more}\n"
+    assert not is_read_back(capsys, "curves", "s", "--out", "q", "--force"), "the remedy is one"
+
+
 def test_an_alignment_is_of_all_the_rounds_that_it_was_made_of(capsys: pytest.CaptureFixture[str]) -> None:
     """Of the first one it says its models, too."""
     write_data("t.npz", X, Y)

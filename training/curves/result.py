@@ -16,7 +16,7 @@ from ...checkpoints.io.untrusted import RESULT, expand_home, read_json, read_tex
 from ...checkpoints.io.visible_text import visible
 from ...checkpoints.rounds.metrics import further
 from ...results import Table, TableResult, group_rows, number
-from ...results.tables import AGAIN, COUNTS, add_suffix, refuse_cut, row_counts, write_csv
+from ...results.tables import AGAIN, add_suffix, describe_tables, refuse_changed, write_csv
 from .bands import COLUMNS, Band, seeds_of
 from .diverged import describe_diverged
 from .measures import MEASURES, OWN_TEST, USUAL, CurveMeasure, measure_of, reachable, refuse_smoothing
@@ -130,9 +130,10 @@ class Curves(TableResult):
         base = expand_home(base)
         table, head = self.paths(base)
         table.parent.mkdir(parents=True, exist_ok=True)
-        counts = {self.suffixes[0]: write_csv(table, ("run", "round", *self.columns), self.rows()[0])}
+        count = write_csv(table, ("run", "round", *self.columns), self.rows()[0])
+        told = describe_tables({self.suffixes[0]: (table, count)})
         with write_durably(head) as temporary:
-            temporary.write_text(json.dumps({**self.head(), COUNTS: counts}, indent=1) + "\n", encoding="utf-8")
+            temporary.write_text(json.dumps({**self.head(), **told}, indent=1) + "\n", encoding="utf-8")
         return [table, head, *self.derive(base)]
 
     def derive(self, base: Path | str, *, again: bool = True) -> list[Path]:
@@ -165,7 +166,7 @@ class Curves(TableResult):
         known = cls.tables[0]
         columns = {**known.columns, **dict.fromkeys(further([names]), number)}
         rows = replace(known, columns=columns).read(table, cls.command)
-        refuse_cut(table, len(rows), row_counts(attrs).get(cls.suffixes[0]), head.name)
+        refuse_changed({cls.suffixes[0]: (table, len(rows))}, attrs, head.name)
         try:
             return cls.of_tables(attrs, rows)
         except (LookupError, TypeError, ValueError, AttributeError) as error:

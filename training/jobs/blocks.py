@@ -63,8 +63,16 @@ class PartBlock:
 
     @property
     def capability(self) -> str:
-        """Of the processor that measured a complete block."""
-        return str(read_json(self.folder / self.name / _COMPLETE, "the end of a block", "remove it")["capability"])
+        """Of the processor that measured a complete block.
+
+        Raises:
+            FedscopeError: a damaged file of it.
+        """
+        path, remedy = self.folder / self.name / _COMPLETE, "remove it, and its points are measured again"
+        said = read_json(path, "the end of a block", remedy)
+        if not (isinstance(said, dict) and isinstance(said.get("capability"), str)):
+            raise FedscopeError(f"{path} is damaged: it does not say capability; {remedy}")
+        return str(said["capability"])
 
     def is_complete(self) -> bool:
         """Check whether all of its points are measured."""

@@ -11,11 +11,11 @@ import json
 import secrets
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, get_type_hints
 
-from ...checkpoints import write_durably
+from ...checkpoints import FedscopeError, write_durably
 from ...checkpoints.io.untrusted import read_json
 
 JOBS = "jobs"
@@ -43,8 +43,16 @@ class _OnDisk:
         path = cls.path(folder, name)
         if not path.is_file():
             return None
-        found = dict(read_json(path, _WHAT, _REMEDY))
-        return cls(**{field.name: found[field.name] for field in fields(cls) if field.name in found})  # type: ignore[arg-type]
+        found, kinds = read_json(path, _WHAT, _REMEDY), get_type_hints(cls)
+        if not isinstance(found, dict):
+            raise FedscopeError(f"{path} is damaged: it is no JSON object; {_REMEDY}")
+        for one in fields(cls):  # type: ignore[arg-type]
+            if one.name not in found and one.default is MISSING:
+                raise FedscopeError(f"{path} is damaged: it does not say {one.name}; {_REMEDY}")
+            value = found.get(one.name, one.default)
+            if isinstance(value, bool) or not isinstance(value, kinds[one.name]):  # a truth is a whole number, too
+                raise FedscopeError(f"{path} is damaged: its {one.name} is {value!r:.40}; {_REMEDY}")
+        return cls(**{name: found[name] for name in kinds.keys() & found.keys()})
 
     def write(self, folder: Path, name: str) -> None:
         """Keep it in the place of an earlier one."""

@@ -92,14 +92,20 @@ def _plainly_equal(recorded: Tables, meant: Tables, directory: Path | None) -> b
 
 
 def failures_in(folder: Path, plan: Plan) -> dict[str, str]:
-    """Return the sentences with which runs of a sweep failed when they were trained last, by name."""
+    """Return the sentences with which runs of a sweep failed when they were trained last, by name.
+
+    Raises:
+        FedscopeError: a damaged file of them.
+    """
     path = folder / FAILURES
     if not path.is_file():
         return {}
-    again = command_line(*resuming(plan, folder))
-    said = read_json(path, "the failures of a sweep", f"remove it, and train again: {again}")
+    remedy = f"remove it, and train again: {command_line(*resuming(plan, folder))}"
+    said = read_json(path, "the failures of a sweep", remedy)
+    if not isinstance(said, dict):
+        raise FedscopeError(f"{path} is damaged: it is no JSON object; {remedy}")
     known = {run.name for run in plan.runs}
-    return {str(name): str(text) for name, text in dict(said).items() if name in known}
+    return {str(name): str(text) for name, text in said.items() if name in known}
 
 
 def keep_failures(folder: Path, failures: Mapping[str, str]) -> None:

@@ -694,6 +694,13 @@ def test_what_is_numbered_is_not_in_the_way_of_a_model(tmp_path: Path) -> None:
     assert load_model(str(tmp_path / "d.pt")).note == ""
 
 
+def test_keys_that_are_no_text_are_named(tmp_path: Path) -> None:
+    torch.save({0: torch.ones(2), (1, 2): torch.ones(2)}, tmp_path / "k.pt")
+    with pytest.raises(FedscopeError) as refused:
+        load_model(str(tmp_path / "k.pt"))
+    assert str(refused.value) == f"{tmp_path}/k.pt has keys that are no text (0, (1, 2)); save model.state_dict()"
+
+
 def test_layers_are_no_models(tmp_path: Path) -> None:
     """The one layer of a list was taken for the model, without the tensors beside the list."""
     layer = {"w": torch.ones(3, 4), "b": torch.ones(3)}

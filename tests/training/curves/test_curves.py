@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 from scipy.signal import savgol_filter
 
 import fedscope
@@ -261,8 +262,10 @@ def test_the_unit_of_a_loss_is_that_of_the_runs_task(tmp_path: Path, task: str |
 def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
     saved = Curves((curve(), curve("fma", averaged=None)), {"versions": {"numpy": "2"}})
     saved.runs[0].values["test_loss"][3] = np.inf
-    _, head = saved.save(tmp_path / "c")
-    assert json.loads(head.read_text()) == {**saved.attrs, "table_rows": {".curves.csv": 24}}
+    table, head = saved.save(tmp_path / "c")
+    bits = xxhash.xxh3_64_hexdigest(table.read_bytes())
+    told = {"table_rows": {".curves.csv": 24}, "table_xxh3": {".curves.csv": bits}}
+    assert json.loads(head.read_text()) == {**saved.attrs, **told}
     back = Curves.load(tmp_path / "c")
     assert back.attrs == saved.attrs
     for one, other in zip(back.runs, saved.runs, strict=True):
@@ -276,6 +279,25 @@ def test_curves_come_back_and_a_foreign_file_is_none(tmp_path: Path) -> None:
     head.unlink()
     with pytest.raises(FedscopeError, match=r"c\.curves\.json does not exist"):
         Curves.load(tmp_path / "c")
+
+
+def test_a_table_of_which_a_digit_was_edited_is_refused(tmp_path: Path) -> None:
+    """Tables of earlier versions, whose JSON file has no checksum, are read."""
+    table, head = Curves((curve(),), {"versions": {"numpy": "2"}}).save(tmp_path / "c")
+    lines = table.read_text().splitlines(keepends=True)
+    cell = lines[3].split(",")[2]
+    lines[3] = lines[3].replace(cell, "0.0125", 1)
+    table.write_text("".join(lines))
+    with pytest.raises(FedscopeError) as refused:
+        Curves.load(tmp_path / "c")
+    assert str(refused.value) == (
+        f"{table} is not the table that c.curves.json was written with (its checksum is another), so one was changed; "
+        "compute it again with --force"
+    )
+    said = json.loads(head.read_text())
+    del said["table_xxh3"]
+    head.write_text(json.dumps(said))
+    assert Curves.load(tmp_path / "c").attrs == {"versions": {"numpy": "2"}}
 
 
 @pytest.mark.parametrize("order", [("fma", "ima"), ("ima", "fma")])

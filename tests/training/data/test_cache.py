@@ -210,14 +210,35 @@ def other_version(kept: Path) -> None:
     (kept / "about.json").write_text(json.dumps({**about, "version": 99}))
 
 
+def edit(change: dict[str, Any]) -> Any:
+    """An edit of what is said of the arrays; None removes a key."""
+
+    def edited(kept: Path) -> None:
+        about = {**json.loads((kept / "about.json").read_text()), **change}
+        said = json.dumps({key: value for key, value in about.items() if value is not None})
+        (kept / "about.json").write_text(said)
+
+    return edited
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (edit({"means": [0.9]}), "about.json is damaged; decoding mnist:.* again"),
+        (edit({"deviations": [7.0]}), "about.json is damaged; decoding mnist:.* again"),
+        (edit({"classes": 12}), "about.json is damaged; decoding mnist:.* again"),
+        (edit({"sha256": "0" * 64}), "about.json is damaged; decoding mnist:.* again"),
+        (edit({"means": [0.1, 0.2]}), "about.json is damaged; decoding mnist:.* again"),
+        (edit({"about_xxh3_64": None}), "about.json has no checksum, as earlier versions wrote it; decoding mnist:"),
+        (
+            lambda kept: (kept / "about.json").write_text("[" * 200_000 + "]" * 200_000),
+            "about.json is damaged: its JSON is nested too deep; decoding mnist:.* again",
+        ),
         (spoil_bytes, "x_train.npy is damaged; decoding mnist:.* again"),
         (truncate, "y_test.npy is damaged; decoding"),
         (lambda kept: (kept / "x_test.npy").unlink(), "No such file or directory: .*; decoding"),
         (lambda kept: (kept / "about.json").write_text("{"), "Expecting property name"),
-        (lambda kept: (kept / "about.json").write_text("[]"), "; decoding mnist"),
+        (lambda kept: (kept / "about.json").write_text("[]"), "about.json is damaged; decoding mnist"),
         (other_version, "is of version 99, this fedscope's is 2; decoding"),
     ],
 )

@@ -16,6 +16,7 @@ import torch  # so that jobs in this process know it
 
 from fedscope.checkpoints import FedscopeError
 from fedscope.distributed.cores import cores
+from fedscope.training.jobs.blocks import PartBlock
 from fedscope.training.jobs.environment import Environment
 from fedscope.training.jobs.job import Do, SentJob
 from fedscope.training.jobs.job_settings import JobSettings, job_settings, read_job
@@ -315,6 +316,41 @@ def pieces(folder: Path, names: str = "abc") -> list[Piece]:
 
 def stop() -> None:
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (JobRecord, "[]", "it is no JSON object"),
+        (JobRecord, "null", "it is no JSON object"),
+        (JobRecord, "{}", "it does not say token"),
+        (JobRecord, '{"token": "t", "launcher": "l", "batch": "b", "index": "1"}', "its index is '1'"),
+        (JobRecord, '{"token": "t", "launcher": "l", "batch": "b", "index": true}', "its index is True"),
+        (JobOutcome, "3", "it is no JSON object"),
+        (JobOutcome, "{}", "it does not say token"),
+        (JobOutcome, '{"token": "t", "failure": [1]}', "its failure is [1]"),
+    ],
+)
+def test_damaged_records_are_refused(
+    tmp_path: Path, kind: type[JobRecord] | type[JobOutcome], text: str, said: str
+) -> None:
+    path = kind.path(tmp_path, "a")
+    path.write_text(text)
+    with pytest.raises(FedscopeError) as refused:
+        kind.read(tmp_path, "a")
+    assert str(refused.value) == f"{path} is damaged: {said}; end its jobs, and remove it"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"capability": 3}'])
+def test_a_damaged_end_of_a_block_is_refused(tmp_path: Path, text: str) -> None:
+    block = PartBlock(tmp_path, 0, 0, 2)
+    path = tmp_path / block.name / "complete.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(FedscopeError) as refused:
+        _ = block.capability
+    remedy = "remove it, and its points are measured again"
+    assert str(refused.value) == f"{path} is damaged: it does not say capability; {remedy}"
 
 
 def test_every_errand_has_one_job_and_one_that_waits_is_sent_when_the_other_has_ended(tmp_path: Path) -> None:

@@ -84,6 +84,32 @@ def test_a_table_that_no_question_believes_is_not_called_sound(
     assert check_run(path).faults == (), "the remedy is one"
 
 
+def test_rounds_that_hold_more_than_the_layout_are_not_called_sound(copy: Callable[[str], Path]) -> None:
+    """A layout that lost a tensor, in a ``run.json`` whose own seal was taken out as its refusal advises: all numbers
+    would be those of the rest of the model."""
+    path = copy("fma")
+    info = json.loads((path / "run.json").read_text())
+    lost = info["layout"].pop()["name"]
+    del info["files"]["run.json"]
+    whole = (path / "run.json").read_bytes()
+    (path / "run.json").write_text(json.dumps(info))
+    lacks = "which the layout in run.json lacks"
+    assert check_run(path).faults == tuple(
+        (f"rounds/{number:05d}.h5", f"it holds {group}/{lost}, {lacks}")
+        for number in range(1, 5)
+        for group in ("start", "global", "clients")
+    )
+    place = Run.open(path).round(2)
+    for read, group in ((place.clients, "clients"), (lambda: place.read("global"), "global")):
+        with pytest.raises(FedscopeError) as refused:
+            read()
+        assert str(refused.value) == (
+            f"{place.path} does not fit its run: it holds {group}/{lost}, {lacks}; restore run.json from a copy"
+        )
+    (path / "run.json").write_bytes(whole)
+    assert check_run(path).faults == (), "the remedy is one"
+
+
 @pytest.fixture
 def looped(tmp_path: Path) -> Path:
     with Recorder(tmp_path / "looped", source="flower") as recorder:

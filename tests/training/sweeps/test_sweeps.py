@@ -17,6 +17,7 @@ import pytest
 
 from fedscope.checkpoints import FedscopeError, FedscopeWarning, Run, WriterLock
 from fedscope.checkpoints.io import atomic
+from fedscope.checkpoints.io.shell_words import command_line
 from fedscope.command_line import speaking_flags
 from fedscope.training import Config, Setup, Sweep, merge, resume, sweep, train_plan
 from fedscope.training.config.sources import stored_tables, with_place
@@ -24,6 +25,7 @@ from fedscope.training.jobs.progress import Progress
 from fedscope.training.jobs.worker import Worker
 from fedscope.training.sweeps.axes import read_axes, read_seeds
 from fedscope.training.sweeps.plan import FILE, Plan, describe_difference, plan_sweep, read_plan
+from fedscope.training.sweeps.printed_commands import resuming
 from fedscope.training.sweeps.state import failures_in, keep_failures, rounds_of
 
 SMALL = {
@@ -499,6 +501,14 @@ def test_failures_are_kept_until_the_run_is_complete(tmp_path: Path) -> None:
     assert failures_in(tmp_path, plan) == {"fma": "it diverged"}
     keep_failures(tmp_path, {})
     assert not (tmp_path / "failures.json").exists()
+    for text in ("[1]", "null", "3"):
+        (tmp_path / "failures.json").write_text(text)
+        with pytest.raises(FedscopeError) as refused:
+            failures_in(tmp_path, plan)
+        again = command_line(*resuming(plan, tmp_path))
+        assert str(refused.value) == (
+            f"{tmp_path}/failures.json is damaged: it is no JSON object; remove it, and train again: {again}"
+        )
     (tmp_path / "failures.json").write_text("{")
     with pytest.raises(FedscopeError, match=r"is not JSON .*; remove it, and train again: fedscope sweep --resume"):
         failures_in(tmp_path, plan)

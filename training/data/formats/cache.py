@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from errno import EACCES
 from math import inf, prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -27,6 +28,8 @@ from ..standardize import standardize
 #: the folder of decoded data sets, where the environment names one, or ``off``; else ``~/.cache/fedscope``
 VARIABLE = "FEDSCOPE_CACHE"
 ABOUT = "about.json"
+#: in ``about.json``, the checksum of all else in it
+SEAL = "about_xxh3_64"
 #: of what stands in a folder; another one is decoded anew
 VERSION = 2
 #: of sets that were decoded otherwise before: images of 16 bits were made white
@@ -48,8 +51,8 @@ def decoded_once(
 
     Images are bytes in a file that is mapped into memory, so they are held once however many processes read them, and
     a set may be larger than memory; tokens are bytes there, too, and whole numbers in memory. What is kept is checked
-    by XXH3 before it is used. Where the cache cannot be written, or is damaged, or the files have changed, the set is
-    decoded and a warning says so: a cache is never a reason to fail.
+    by XXH3 before it is used, and so is what is said of it. Where the cache cannot be written, or is damaged, or the
+    files have changed, the set is decoded and a warning says so: a cache is never a reason to fail.
 
     Args:
         files: what is decoded; other sizes or times of these are another data set.
@@ -215,7 +218,7 @@ class _Work:
             "groups": {kind: groups.names for kind, groups in data.groups.items()},
             "xxh3_64": {path.name: _sum(path) for path in sorted(self._folder.glob("*.npy"))},
         }
-        (self._folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+        (self._folder / ABOUT).write_text(json.dumps({**about, SEAL: _seal(about)}), encoding="utf-8")
 
     def put(self, place: Path) -> None:
         """Make the finished folder the set's own; what is there goes."""
@@ -245,10 +248,7 @@ def _read(place: Path, name: str, state: str) -> tuple[dict[str, np.ndarray], di
     Raises:
         ValueError: of another version, of other files, damaged.
     """
-    about = json.loads(_there(place / ABOUT).read_text(encoding="utf-8"))
-    version = VERSIONS.get(name, VERSION)
-    if about["version"] != version:
-        raise ValueError(f"is of version {about['version']}, this fedscope's is {version}")
+    about = _read_about(place / ABOUT, VERSIONS.get(name, VERSION))
     if about["files"] != state:
         raise ValueError("the files have changed since they were decoded")
     for file, expected in about["xxh3_64"].items():
@@ -264,6 +264,32 @@ def _read(place: Path, name: str, state: str) -> tuple[dict[str, np.ndarray], di
         for kind, names in about["groups"].items()
     }
     return arrays, groups, Known(about["sha256"], tuple(about["means"]), tuple(about["deviations"]))
+
+
+def _read_about(path: Path, version: int) -> dict[str, Any]:
+    """What is said of the arrays: the numbers that standardise them, for example, which no array shows to be others.
+
+    Raises:
+        ValueError: of another version, damaged, or edited; of an earlier fedscope, which wrote no checksum of it.
+    """
+    try:
+        about = json.loads(_there(path).read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path.name} is damaged: its JSON is nested too deep") from None
+    if not isinstance(about, dict):
+        raise ValueError(f"{path.name} is damaged")
+    if about["version"] != version:
+        raise ValueError(f"is of version {about['version']}, this fedscope's is {version}")
+    if SEAL not in about:
+        raise ValueError(f"{path.name} has no checksum, as earlier versions wrote it")
+    if about.pop(SEAL) != _seal(about):
+        raise ValueError(f"{path.name} is damaged")
+    return about
+
+
+def _seal(about: Mapping[str, Any]) -> str:
+    """Return the checksum of what is said of a set; the same of what was read back."""
+    return xxhash.xxh3_64_hexdigest(json.dumps(about, sort_keys=True).encode())
 
 
 def _there(path: Path) -> Path:
