@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from ...checkpoints import Run
@@ -62,13 +63,11 @@ def _weights(run: Run, number: int, found: RoundDistances) -> tuple[MixingWeight
     nodes = ids
     if mixing.source == "identified":
         then = run.round(number + 1).client_ids
-        nodes = then[[k in set(ids.tolist()) for k in then.tolist()]]
+        nodes = then[np.isin(then, ids)]
     least = LEAST if mixing.source == "identified" else 0.0
     return tuple(
-        MixingWeight(int(node), int(of), float(weight))
-        for node, row in zip(nodes, mixing.matrix, strict=True)
-        for of, weight in zip(ids, row, strict=True)
-        if abs(weight) > least
+        MixingWeight(int(nodes[row]), int(ids[column]), float(mixing.matrix[row, column]))
+        for row, column in zip(*np.nonzero(np.abs(mixing.matrix) > least), strict=True)
     )
 
 

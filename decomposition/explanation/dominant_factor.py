@@ -100,7 +100,8 @@ def greatest_part(evidence: Evidence, name: str) -> Judgement | None:
         made_of = "; ".join(_made_of(one, factor) for one in ends(phase.rounds))
         sentence = f"{capital(NAMES[factor])} is the greatest part{when}: {made_of}."
     if phase.rounds and not doubts:
-        if not early and next(iter(firsts)) == "bias":
+        # of an unsplit bias nothing is told, early or later: without draws it is all of the ensemble by definition
+        if "bias" in firsts:
             decide = f"The bias is not split here, into own data and others'. {split_hint(evidence.split, 'splits it')}"
         else:
             verdict = "supported" if early or True in stands else "contradicted"

@@ -454,6 +454,9 @@ def test_a_locality_that_takes_away_is_never_supported_as_what_dominates():
     assert whole.of("greatest-part/late").verdict == "contradicted"
     smaller = explained(made(changes={"locality": (-0.1,) * 6}, split=False))
     assert smaller.of("greatest-part/late").verdict == "undecided", "the bias is not split"
+    early = smaller.of("greatest-part/early")
+    assert early.verdict == "undecided", "an unsplit bias supports nothing early, either"
+    assert early.decide.startswith("The bias is not split here, into own data and others'. ")
 
 
 def test_a_small_factor_with_a_wide_interval_is_not_apart():
