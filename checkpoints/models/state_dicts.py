@@ -389,10 +389,27 @@ def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> s
     wanted = dict.fromkeys(expected.layout.names)
     if not arrays or not wanted:
         return ""
-    whole = [prefix for prefix in prefixes(arrays, [*wanted]) if all(f"{prefix}{name}" in arrays for name in wanted)]
+    if clause := behind_prefix(place, arrays, [*wanted]):
+        return clause
+    if _SHARD.search(str(place)):
+        return "; the file is one of several parts: give their folder, or its .index.json"
+    first = next(iter(arrays)).partition(".")[0] + "."
+    if all(name.startswith(first) for name in arrays) and not any(name.startswith(first) for name in wanted):
+        return f'; all names of the file begin with "{first}", and without it they do not fit either'
+    return ""
+
+
+def behind_prefix(place: object, arrays: Mapping[str, Any], wanted: Sequence[str]) -> str:
+    """Return a clause on names that are all there behind a prefix, beside others, and how to name them; or nothing.
+
+    >>> behind_prefix("a.ckpt", {"model.w": 0, "criterion.w": 0}, ["w"])
+    '; all of them are there behind the prefix "model.", beside criterion.w: name them, a.ckpt:model'
+    """
+    names = dict.fromkeys(wanted)
+    whole = [prefix for prefix in prefixes(arrays, [*names]) if all(f"{prefix}{name}" in arrays for name in names)]
     if whole:
         first = whole[0]
-        others = [name for name in arrays if name.removeprefix(first) not in wanted or name in wanted]
+        others = [name for name in arrays if name.removeprefix(first) not in names or name in names]
         named = [f"{place}:{prefix.removesuffix('.')}" for prefix in whole]
         if len(whole) > 1:
             several = " and ".join(f'"{prefix}"' for prefix in whole[:3])
@@ -400,11 +417,6 @@ def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> s
         return (
             f'; all of them are there behind the prefix "{first}", beside {list_few(others, 2)}: name them, {named[0]}'
         )
-    if _SHARD.search(str(place)):
-        return "; the file is one of several parts: give their folder, or its .index.json"
-    first = next(iter(arrays)).partition(".")[0] + "."
-    if all(name.startswith(first) for name in arrays) and not any(name.startswith(first) for name in wanted):
-        return f'; all names of the file begin with "{first}", and without it they do not fit either'
     return ""
 
 

@@ -13,9 +13,10 @@ import numpy as np
 from ..io.errors import FedscopeError, list_few
 from ..models.adapters import about_adapters, other_ranks, refuse_other_scale, scale_beside, taken_scale
 from ..models.expected import STATISTICS, ExpectedModel
+from ..models.factor_names import factors_in
 from ..models.files import file_and_key, read_tensors
 from ..models.quantised import refuse_quantised
-from ..models.state_dicts import OWN_ALONE, refuse_valueless
+from ..models.state_dicts import OWN_ALONE, behind_prefix, refuse_valueless
 from ..models.weights import Layout
 from .coerce_models import ModelTensors, coerce_model, scale_of_tensors
 from .match_files import natural
@@ -173,6 +174,10 @@ class FileReader:
     def _refuse_other(self, path: Path, model: ModelTensors) -> None:
         """Refuse a model that does not go with the architecture, or with the first file."""
         if self.architecture is not None:
+            names = self.architecture.layout.names
+            lacks = any(name not in model.arrays for name in names)
+            if lacks and (clause := behind_prefix(path, model.arrays, names)):
+                raise FedscopeError(f"{path} does not hold {self.architecture.name} under its own names{clause}")
             _refuse(path, model, self.architecture.name, self.architecture.layout)
             for name in (entry.name for entry in self.architecture.layout.parameters):
                 if not model.dtypes[name].startswith(("float", "bfloat")):
@@ -193,7 +198,14 @@ def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, type
     clauses = ([f"lacks {list_few(lacks, 3)}"] if lacks else []) + ([f"has {list_few(has, 3)}"] if has else [])
     what = f"{' and '.join(clauses)}, unlike {other}" if clauses else ""
     remedy = "leave one out"
-    if len(clauses) == 1 and (has or types):
+    odd = [*lacks, *has]
+    if odd and types and all(factors_in([name]) for name in odd):
+        # without factors a layer's product is 0, and leaving them out of the other adapter would drop what they add
+        remedy = (
+            f"give the adapter that lacks {list_few(odd, 2)} factors of 0 of these shapes, which add nothing, or merge "
+            "each into its base first"
+        )
+    elif len(clauses) == 1 and (has or types):
         place = "it" if has else other
         remedy = f"leave {list_few(has or lacks, 3)} out of {place}, as {OWN_ALONE} does, or leave one file out"
     elif len(clauses) == 1:
@@ -206,6 +218,7 @@ def _refuse(path: Path, model: ModelTensors, other: str, layout: Layout, *, type
             break
         if types and dtype != (entry.stored or entry.dtype):
             what = f"has {entry.name} in {dtype}, {other} in {entry.stored or entry.dtype}"
+            remedy = "save both in one precision, as model.float().state_dict() does, or leave one out"
             break
     if what:
         raise FedscopeError(f"{path} {what}; a run holds models of one architecture and precision, so {remedy}")

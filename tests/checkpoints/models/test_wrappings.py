@@ -983,3 +983,44 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path: Path) -> None:
         (tmp_path / name).touch()
         with pytest.raises(FedscopeError, match=rf"{name} is empty \(0 bytes\); copy or save it again"):
             read_file(tmp_path / name)
+
+
+def test_an_import_names_the_prefix_behind_which_an_architecture_lies(tmp_path: Path) -> None:
+    """Leaving one out cannot help where all files are alike; what the sentence names is followed to the letter."""
+    for k in range(2):
+        state = {f"model.{name}": value for name, value in other(k).items()} | {"criterion.weight": torch.ones(3)}
+        torch.save({"state_dict": state}, tmp_path / f"{k}.ckpt")
+    files = [tmp_path / f"{k}.ckpt" for k in range(2)]
+    with pytest.raises(FedscopeError, match=r'behind the prefix "model\.", beside criterion.weight: name them, ') as no:
+        fedscope.import_models(files, tmp_path / "run", model=net())
+    assert str(no.value).endswith(f"{files[0]}:model")
+    fedscope.import_models([f"{file}:model" for file in files], tmp_path / "run", model=net())
+    assert set(fedscope.Run.open(tmp_path / "run").layout.names) == set(net().state_dict())
+
+
+def test_factors_that_one_adapter_lacks_are_not_to_be_left_out_of_the_other(tmp_path: Path) -> None:
+    """What a layer's factors add would be gone; factors of 0 add nothing."""
+    names = [f"base_model.model.{layer}.lora_{part}.weight" for layer in (1, 3) for part in "AB"]
+    whole = {name: torch.randn(2, 4) if ".lora_A." in name else torch.randn(4, 2) for name in names}
+    part = {name: value for name, value in whole.items() if ".1." in name}
+    torch.save(whole, tmp_path / "whole.pt")
+    torch.save(part, tmp_path / "part.pt")
+    for files in (("whole", "part"), ("part", "whole")):
+        with pytest.raises(FedscopeError) as refused:
+            fedscope.import_models([tmp_path / f"{name}.pt" for name in files], tmp_path / "run")
+        assert str(refused.value).endswith(
+            "so give the adapter that lacks base_model.model.3.lora_A.weight, base_model.model.3.lora_B.weight factors "
+            "of 0 of these shapes, which add nothing, or merge each into its base first"
+        )
+    torch.save({**{name: torch.zeros_like(value) for name, value in whole.items()}, **part}, tmp_path / "part.pt")
+    fedscope.import_models([tmp_path / "whole.pt", tmp_path / "part.pt"], tmp_path / "run")
+
+
+def test_files_of_two_precisions_are_to_be_saved_in_one(tmp_path: Path) -> None:
+    torch.save(STATE, tmp_path / "a.pt")
+    torch.save(
+        {name: value.half() if value.is_floating_point() else value for name, value in STATE.items()}, tmp_path / "b.pt"
+    )
+    said = r"so save both in one precision, as model.float\(\).state_dict\(\) does, or leave one out$"
+    with pytest.raises(FedscopeError, match=said):
+        fedscope.import_models([tmp_path / "a.pt", tmp_path / "b.pt"], tmp_path / "run")
