@@ -98,8 +98,10 @@ class RoundFile:
         """
         if not self.has_table or group in self._listed:
             return
-        others = self.table.below(group) - {name.partition("/")[0] for name in self.layout.names}
-        if others:
+        names, lead = set(self.layout.names), f"{group}/"
+        there = (place.removeprefix(lead) for place in self.table.places if place.startswith(lead))
+        # names of tensors may have / and @ in them, which begin parts and attributes elsewhere
+        if others := [name for name in there if name not in names and name.rpartition("@")[0] not in names]:
             raise OtherLayoutError(self.path, f"{group}/{min(others)}")
         self._listed.add(group)
 

@@ -384,8 +384,8 @@ def refuse_changed(found: Mapping[str, tuple[Path, int]], info: dict[str, Any], 
 
 
 def _sum(path: Path) -> str:
-    """Return the checksum of a file's bytes."""
-    return xxhash.xxh3_64_hexdigest(path.read_bytes())
+    """Return the checksum of a file's bytes, whatever ends its lines: git and editors may change that."""
+    return xxhash.xxh3_64_hexdigest(path.read_bytes().replace(b"\r\n", b"\n"))
 
 
 def write_info(path: Path, format_: str, version: int, info: Mapping[str, Any]) -> None:

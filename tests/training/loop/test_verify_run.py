@@ -84,6 +84,24 @@ def test_a_table_that_no_question_believes_is_not_called_sound(
     assert check_run(path).faults == (), "the remedy is one"
 
 
+def test_names_with_slashes_and_at_signs_are_compared_whole(tmp_path: Path) -> None:
+    """They begin parts and attributes elsewhere in a file."""
+    first, last = np.float32([1, 2]), np.float32([3, 4])
+    for other in ("user@x.weight", "mlp/~/linear_1.w"):
+        path = tmp_path / other.replace("/", "_")
+        with Recorder(path) as recorder:
+            recorder.round(clients={0: {"mlp/~/linear_0.w": first, other: last}})
+        assert Run.open(path).round(1).clients().row(0).parameters.size == 4
+        assert check_run(path).faults == ()
+        info = json.loads((path / "run.json").read_text())
+        info["layout"] = [entry for entry in info["layout"] if entry["name"] != other]
+        info.get("files", {}).pop("run.json", None)
+        (path / "run.json").write_text(json.dumps(info))
+        assert check_run(path).faults == (
+            ("rounds/00001.h5", f"it holds clients/{other}, which the layout in run.json lacks"),
+        )
+
+
 def test_rounds_that_hold_more_than_the_layout_are_not_called_sound(copy: Callable[[str], Path]) -> None:
     """A layout that lost a tensor, in a ``run.json`` whose own seal was taken out as its refusal advises: all numbers
     would be those of the rest of the model."""

@@ -280,9 +280,7 @@ def _read_about(path: Path, version: int) -> dict[str, Any]:
         raise ValueError(f"{path.name} is damaged")
     if about["version"] != version:
         raise ValueError(f"is of version {about['version']}, this fedscope's is {version}")
-    if SEAL not in about:
-        raise ValueError(f"{path.name} has no checksum, as earlier versions wrote it")
-    if about.pop(SEAL) != _seal(about):
+    if SEAL in about and about.pop(SEAL) != _seal(about):  # earlier versions wrote none
         raise ValueError(f"{path.name} is damaged")
     return about
 
