@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+import xxhash
 
 from ...checkpoints.io.errors import list_few
 from ...checkpoints.io.warn_user import warn_user
@@ -23,39 +23,57 @@ if TYPE_CHECKING:
 
 Place = TypeVar("Place")
 
-#: items of a container, and bytes of an array, that are looked at; larger ones are data, or cost too much
+#: items of a container, and bytes of an attribute's arrays, that are looked at; larger ones are data, or cost too much
 ITEMS, BYTES = 1000, 1 << 24
 #: attributes of a network that are tried each alone, and named
 FEW = 6
 
 
-def snapshot(value: Any, depth: int = 3) -> Any:
+def snapshot(value: Any) -> Any:
     """Return what tells a small plain value from another one: numbers, text, arrays, tensors, and containers of these;
-    None where it is something else.
+    None where it is something else, or cannot be read.
 
     >>> snapshot({"n": [1, 2.0]}) == snapshot({"n": [1, 2.0]}) != snapshot({"n": [1, 3.0]})
     True
     >>> snapshot(lambda: 1) is None
     True
     """
+    try:
+        return _read(value, 3, [BYTES])
+    except Exception:  # of somebody's own classes, dtypes and containers; no training ends because of a look at them
+        return None
+
+
+def _read(value: Any, depth: int, room: list[int]) -> Any:
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         return type(value).__name__, repr(value)
     if isinstance(value, torch.Tensor):
         if isinstance(value, torch.nn.Parameter) or value.layout is not torch.strided or value.is_meta:
             return None
-        value = value.detach().cpu()
-        value = value.numpy() if value.dtype is not torch.bfloat16 else value.float().numpy()
-    if isinstance(value, np.ndarray):
-        if value.nbytes > BYTES or value.dtype.hasobject:
+        if not _fits(value.numel() * value.element_size(), room):  # before it is read from a device
             return None
-        return value.dtype.str, value.shape, hashlib.sha256(np.ascontiguousarray(value).data).digest()
+        plain = value.detach().resolve_conj().resolve_neg().cpu().reshape(-1).contiguous()
+        return str(value.dtype), tuple(value.shape), _sum(plain.view(torch.uint8).numpy())
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject or not _fits(value.nbytes, room):
+            return None
+        return value.dtype.str, value.shape, _sum(value)
     if not depth or not isinstance(value, list | tuple | set | dict) or len(value) > ITEMS:
         return None
     parts = value.items() if isinstance(value, dict) else value
-    found = [snapshot(one, depth - 1) for one in parts]
+    found = [_read(one, depth - 1, room) for one in parts]
     if isinstance(value, set):
         found.sort(key=repr)
     return type(value).__name__, found
+
+
+def _fits(size: int, room: list[int]) -> bool:
+    room[0] -= size
+    return room[0] >= 0
+
+
+def _sum(values: np.ndarray) -> str:
+    return xxhash.xxh3_128_hexdigest(values.tobytes())
 
 
 def _differing(before: Mapping[Place, Any], after: Mapping[Place, Any]) -> list[Place]:
@@ -66,8 +84,8 @@ def _differing(before: Mapping[Place, Any], after: Mapping[Place, Any]) -> list[
 def warn_of_plain_state(module: nn.Module, bench: TrainableModel, value: Callable[[], torch.Tensor]) -> None:
     """Warn of plain attributes that a network's forward changes while it trains, if its loss depends on them.
 
-    A batch is tried with the attributes as they were, and as the first pass left them: each alone, then all. Where two
-    passes from the same attributes differ, nobody can tell, and all are named.
+    A batch is tried with the attributes as they were, and as the first pass left them: all, then each alone. Where two
+    passes from the same attributes differ, as by noise of the network's own, nobody can tell, and nothing is said.
 
     Args:
         bench: the copy that is tried.
@@ -89,25 +107,24 @@ def warn_of_plain_state(module: nn.Module, bench: TrainableModel, value: Callabl
             return float(value()).hex()
 
     changed: list[tuple[str, str]] = []
+    said = ""
     with suppress(Exception):  # said where it is trained
         first = tried(kept)
         left = {(name, leaf): _copied(own) for name, layer in layers.items() for leaf, own in _plain(layer)}
         changed = _differing(before, _shown(left))
-        if not changed:
+        if not changed or tried(kept) != first or tried(left) == first:
             return
-        if tried(kept) == first:
-            if tried(left) == first:
-                return
-            alone = [place for place in changed[:FEW] if tried({**kept, place: left[place]}) != first]
-            changed = alone or changed
-        where = list(dict.fromkeys(f"self.{leaf}" for _, leaf in changed))
+        alone = [place for place in changed[:FEW] if tried({**kept, place: left[place]}) != first]
+        where = list(dict.fromkeys(f"self.{leaf}" for _, leaf in alone or changed))
         it, each = ("it", "it") if len(where) == 1 else ("them", "each")
-        warn_user(
+        said = (
             f"the forward of a {type(module).__name__} changes {list_few(where, FEW)} while it trains, and its outputs "
             f"depend on {it}; no model holds {it}, so clients that one worker trains share {it}, and numbers depend on "
             f"how many workers there are; register {each} as a buffer, "
             f"self.register_buffer({where[0][5:]!r}, torch.tensor(0.0)) in __init__, and change {it} in place"
         )
+    if said:
+        warn_user(said)
 
 
 def _shown(held: Mapping[tuple[str, str], Any]) -> dict[tuple[str, str], Any]:
@@ -155,8 +172,8 @@ class MethodMemory:
             if self._rounds[place] == 2:
                 warn_user(
                     f"{place} changes from round to round, and the run does not record it: a resumed run begins "
-                    "without it, and workers on other machines have one each; keep it in the state that step or train "
-                    "returns"
+                    "without it, and workers on other machines have one each; if the method reads it, keep it in the "
+                    "state that step or train returns"
                 )
 
     def _held(self) -> dict[str, Any]:

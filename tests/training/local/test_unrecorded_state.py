@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,14 +26,15 @@ from fedscope.methods import (
     local_sgd,
     mean_update,
 )
+from fedscope.training.local.unrecorded_state import BYTES, snapshot
 
+X = np.random.default_rng(0).normal(size=(40, 64)).astype(np.float32)
 FEW: dict[str, Any] = {"clients": 4, "participation": 1.0, "partition": "iid", "epochs": 1}
 
 
 def told(out: Path, words: str, **given: Any) -> list[str]:
     """The warnings of a small training that have some words."""
-    draw = np.random.default_rng(0)
-    data = draw.normal(size=(40, 64)).astype(np.float32), np.arange(40) % 10
+    data = X, np.arange(40) % 10
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", FedscopeWarning)
         fedscope.train(out=out, data=data, **{**FEW, "rounds": 3, **given})
@@ -95,8 +97,20 @@ class Held(Net):
         return 1 + 0.02 * self.m
 
 
+class Noisy(Net):
+    """Two passes differ, and not by what it stores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draw = np.random.default_rng(0)
+
+    def factor(self) -> Any:
+        return 1 + 0.1 * self.draw.normal() if self.training else 1
+
+
 @pytest.mark.parametrize(
-    ("kind", "names"), [(Net, []), (Held, []), (Annealed, ["n"]), (Running, ["seen"]), (Both, ["n", "seen"])]
+    ("kind", "names"),
+    [(Net, []), (Held, []), (Noisy, []), (Annealed, ["n"]), (Running, ["seen"]), (Both, ["n", "seen"])],
 )
 def test_a_network_whose_outputs_depend_on_plain_attributes(kind: Any, names: list[str], tmp_path: Path) -> None:
     """A counter, or an activation that is stored, upon which nothing depends is right as it is."""
@@ -141,6 +155,18 @@ class ByItself(Mean):
         object.__setattr__(self, "v", round)
 
 
+class Odd(Mean):
+    """What cannot be read, or would take long, is not looked at."""
+
+    bank: ClassVar[dict[str, Any]] = {
+        "dates": np.array(["2020-01-01"], "datetime64[s]"),
+        "conjugate": torch.tensor([1j]).conj(),
+        "narrow": torch.zeros(2).to(torch.float8_e4m3fn),
+        "large": [np.zeros(1 << 22) for _ in range(3)],
+        "lock": threading.Lock(),
+    }
+
+
 class Banked(ClientMethod):
     bank: ClassVar[dict[int, Any]] = {}
 
@@ -155,6 +181,7 @@ class Banked(ClientMethod):
     [
         ({"server": Mean}, ""),
         ({"server": Once}, ""),
+        ({"server": Odd}, ""),
         ({"server": ByClass}, "ByClass.bank"),
         ({"server": ByItself}, "ByItself.v"),
         ({"client": Banked}, "Banked.bank"),
@@ -166,8 +193,23 @@ def test_a_method_that_keeps_what_no_run_records(given: Any, place: str, tmp_pat
     assert [one.partition(":")[2] for one in said] == (
         [
             f"{place} changes from round to round, and the run does not record it: a resumed run begins without it, "
-            "and workers on other machines have one each; keep it in the state that step or train returns"
+            "and workers on other machines have one each; if the method reads it, keep it in the state that step or "
+            "train returns"
         ]
         if place
         else []
     )
+
+
+def test_what_cannot_be_compared_is_none_and_the_room_is_shared() -> None:
+    assert snapshot(torch.tensor([1j]).conj()) != snapshot(torch.tensor([1j]))
+    assert snapshot(np.array(["2020-01-01"], "datetime64[s]")) != snapshot(np.array(["2020-01-02"], "datetime64[s]"))
+    _, parts = snapshot([np.zeros(BYTES // 8), np.zeros(1)])
+    assert [part is None for part in parts] == [False, True]
+
+
+def test_it_is_told_where_warnings_are_errors(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FedscopeWarning)
+        with pytest.raises(FedscopeWarning, match=r"changes self\.n while it trains"):
+            fedscope.train(out=tmp_path / "run", model=Annealed, **{**FEW, "rounds": 1}, data=(X, np.arange(40) % 10))
