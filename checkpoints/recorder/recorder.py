@@ -475,7 +475,8 @@ class Recorder:
             known.tell("updates", f"{place}: {step}; give each client's model, start and its update together")
         if step.rule is Rule.LATE_START:
             known.tell("start", f"{place}: {step}; give as start a copy of the model that the clients were sent")
-        if step.rule is Rule.UNCHANGED and "memory" not in known.said:
+        # a framework hands over both models itself, and its strategies may leave a round out
+        if step.rule is Rule.UNCHANGED and self.waiting is None and "memory" not in known.said:
             known.tell(
                 "unchanged",
                 f"{place}: {step}, though the clients have moved; unless the server has left this round out, start or "

@@ -387,7 +387,6 @@ ALLOWED = {
     "training/trackers/to_mlflow.py": "a temporary folder",
     "training/trackers/to_trackio.py": "a temporary folder",
     "training/trackers/to_wandb.py": "a new hidden folder, and a temporary one",
-    "cli/commands/new.py": "a descriptor of open_own",
     "cli/streams.py": "/dev/null",
 }
 _WRITES = ("write_text", "write_bytes", "touch", "symlink_to", "hardlink_to")
