@@ -164,9 +164,9 @@ def test_a_start_or_global_of_another_round_is_told_where_the_server_has_momentu
     start = {"w": np.arange(16, dtype=np.float32)}
     clients = [{"w": start["w"] + np.random.default_rng(k).normal(1, 1, 16).astype(np.float32)} for k in range(3)]
     assert told(tmp_path, start=start, clients=clients, global_=copy.deepcopy(start)) == [
-        "global is start: nothing was aggregated, though the clients have moved; unless the server has left this round "
-        "out, start or global_ was taken at the wrong time: give as start a copy of the model that the clients were "
-        "sent, and as global_ the server's model after the round"
+        "global is start, bit for bit, though the clients have moved; unless the server has left this round out, start "
+        "or global_ was taken at the wrong time: give as start a copy of the model that the clients were sent, and as "
+        "global_ the server's model after the round"
     ]
     still = [copy.deepcopy(start) for _ in range(2)]
     assert told(tmp_path, start=start, clients=still, global_=copy.deepcopy(start)) == []
