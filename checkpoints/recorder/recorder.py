@@ -480,8 +480,8 @@ class Recorder:
             known.tell(
                 "unchanged",
                 f"{place}: global is start, bit for bit, though the clients have moved; unless the server has left "
-                "this round out, start or global_ was taken at the wrong time: give as start a copy of the model that the "
-                "clients were sent, and as global_ the server's model after the round",
+                "this round out, start or global_ was taken at the wrong time: give as start a copy of the model that "
+                "the clients were sent, and as global_ the server's model after the round",
             )
         if self.waiting is None and known.server.again == _AGAIN:
             known.tell(
