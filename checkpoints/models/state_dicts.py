@@ -402,8 +402,8 @@ def hint(place: object, arrays: Mapping[str, Any], expected: ExpectedModel) -> s
 def behind_prefix(place: object, arrays: Mapping[str, Any], wanted: Sequence[str]) -> str:
     """Return a clause on names that are all there behind a prefix, beside others, and how to name them; or nothing.
 
-    >>> behind_prefix("a.ckpt", {"model.w": 0, "criterion.w": 0}, ["w"])
-    '; all of them are there behind the prefix "model.", beside criterion.w: name them, a.ckpt:model'
+    >>> behind_prefix("a.ckpt", {"model.w": 0, "criterion.weight": 0}, ["w"])
+    '; all of them are there behind the prefix "model.", beside criterion.weight: name them, a.ckpt:model'
     """
     names = dict.fromkeys(wanted)
     whole = [prefix for prefix in prefixes(arrays, [*names]) if all(f"{prefix}{name}" in arrays for name in names)]

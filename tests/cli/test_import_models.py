@@ -854,7 +854,7 @@ REFUSED = [
     ("0.pt --start 0.pt", "0.pt: no client's model is left; give more files than --start and --global"),
     ("flower.npz", "flower.npz holds arrays without names, so the architecture is needed; give --model"),
     ("0.pt --model mlp --data digits", "0.pt lacks fc1.weight, fc1.bias, fc2.weight, ... and has fc.weight, fc.bias, "),
-    ("whole.pt --model torch.nn:Linear(2,3)", "whole.pt lacks weight, bias and has fc.weight, fc.bias, norm.running_"),
+    ("whole.pt --model torch.nn:Linear(2,3)", 'all of them are there behind the prefix "fc.", beside norm.running_'),
     (
         "bytes.pt --model torch.nn:Linear(2,3)",
         "bytes.pt: weight is int8, so the weights are quantised, and the mean of ",
